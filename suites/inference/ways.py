@@ -143,8 +143,7 @@ class Texts:
                 if turn % 2 == 0:
                     guess = right[number, len(ends[-1])].to(guess).view(1)
                 made = forward(self.arch, self.weights, torch.cat([known[:, -1:], guess[:, None]], 1), cache=kept)
-                # A draft is kept where the model's own choice is the same.
-                accepted = 1 + bool(made["logits"][:, 0].argmax(-1) == guess)
+                accepted = 1 + is_accepted(made["logits"][:, 0].argmax(-1), guess)
                 ends[-1] += [{name: x[:, place] for name, x in made.items()} for place in range(accepted)]
                 states.append(made[last][:, :accepted])
                 known, turn = torch.cat([known, guess[:, None]], 1)[:, : known.shape[1] + accepted - 1], turn + 1
@@ -167,6 +166,11 @@ def last_places(
     made = forward(arch, given, row, tiles=images)
     of_text = {name: x for name, x in made.items() if x.shape[:2] == row.shape}
     return [{name: x[:, place] for name, x in of_text.items()} for place in range(row.shape[1] - count, row.shape[1])]
+
+
+def is_accepted(best: Tensor, guess: Tensor) -> bool:
+    """Whether a draft is kept: where the model's own choice is the same."""
+    return bool(best == guess)
 
 
 def shortened(kept: Mapping[str, Any], length: int) -> dict[str, Any]:

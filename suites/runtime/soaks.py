@@ -92,11 +92,8 @@ def _mixed(at: At, optimizers: tuple[str, ...] = ("AdamW",)) -> Calls:
     """Return copies, events, gradients, trainings and all kinds of calls together."""
     x, host = torch.rand(64, 64, device=at.device), torch.ones(4096)
     weight = torch.rand(64, 64, device=at.device, requires_grad=True)
-    recurrent, sequence, sizes = (
-        nn.LSTM(3, 4).to(at.device),
-        torch.rand(5, 2, 3, device=at.device),
-        cycle(range(16, 64)),
-    )
+    recurrent, sequence = nn.LSTM(3, 4).to(at.device), torch.rand(5, 2, 3, device=at.device)
+    sizes = cycle(range(16, 64))
     found: Calls = {
         "copies": lambda: host.to(at.device).cpu(),
         "backward": lambda: torch.autograd.grad((x @ weight).sum(), weight),
