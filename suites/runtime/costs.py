@@ -55,11 +55,11 @@ def _elementwise(at: At) -> Calls:
         "index_select": lambda: x.view(-1, 64).index_select(0, rows), "argmax": x.argmax,
         "cumsum": lambda: x.view(-1, 512).cumsum(-1), "gather": lambda: x.view(-1, 64).gather(0, rows[:, None]),
         "masked_select": lambda: x[x > y], "of tiny numbers": lambda: tiny + tiny, "of NaN": lambda: tiny * nan,
-        "rand": lambda: torch.rand_like(x), "randn": lambda: torch.randn_like(x), "topk": lambda: few.view(16, -1).topk(500),
+        "rand": lambda: torch.rand_like(x), "randn": lambda: torch.randn_like(x), "topk": lambda: few.topk(500),
         "randint": lambda: torch.randint(9, x.shape, device=at.device), "dropout": lambda: F.dropout(few, 0.5),
         "randperm": lambda: torch.randperm(2**14, device=at.device), "bernoulli_": lambda: few.clone().bernoulli_(),
     }  # fmt: skip
-    tiny, nan, few = x * 1e-40, torch.full_like(x, float("nan")), x[: 2**14] / 2
+    tiny, nan, few = x * 1e-40, torch.full_like(x, float("nan")), x[: 2**14].view(16, -1) / 2
     rows = torch.arange(MIB // 128, device=at.device)
     return {**one, **two, **rest, **other}
 
