@@ -94,7 +94,7 @@ def identities(
     precedence.
     """
     numbers = sorted(numbers)
-    count = len(numbers) or len(mapped) or len(npu_smi.chips)
+    count = len(numbers) or len(mapped) or len(npu_smi.chips) or len(physical)
     found = []
     for index, logical in enumerate(visible(environ, count)):
         # The 950's map has no logical ids, but is in their order.
@@ -125,7 +125,7 @@ def identities(
 def of_machine(machine: Machine, *, physical: Sequence[int] = (), buses: Sequence[str] = ()) -> tuple[Identity, ...]:
     """Return every card of a machine by its files and npu-smi; ``physical`` and ``buses`` are the runtime's."""
     names = (re.fullmatch(r"davinci(\d{1,3})", name) for name in machine.tree.names("/dev"))
-    numbers = [int(name[1]) for name in names if name] or list(physical)
+    numbers = [int(name[1]) for name in names if name]
     table, mapped = parse(machine.npu_smi().text), parse_map(machine.npu_smi_map().text)
     return identities(machine.environ, numbers, table, mapped, physical=physical, buses=buses)
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from .rows import SMOKE, STANDARD, At, Row, T, numbered
+from .state import CALLS, FEW, computed
 
 Numbers: TypeAlias = tuple[float, ...]
-
 NAN = float("nan")
 #: Calls of ones (5, 4) and of a tensor of numbers; the numbers that PyTorch takes, and those that it refuses, as the
 #: CPU does. Where the result is random, the numbers that are taken leave no choice.
@@ -104,34 +104,34 @@ def _calls_of(name: str) -> dict[str, tuple[Callable[[T, T], T], T, T]]:
     return found
 
 
+def _is_right(at: At, call: Callable[[T, T], T], x: T, numbers: T, cause: str) -> None:
+    found, wanted = call(x, numbers.to(at.device)).cpu(), call(torch.ones(x.shape), numbers)
+    at.holds(found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-3), cause)
+
+
 def _refused(at: At, name: str) -> None:
     # What a call makes lies between two of them.
     guards = [numbered(25, place).to(at.device) for place in range(32)][::2]
-    ones = torch.ones(5, 5 if name in INDEXED else 4)
-    x = ones.to(at.device)
+    x = torch.ones(5, 5 if name in INDEXED else 4, device=at.device)
+    y = (numbered(7 * 64) % 64).float().view(7, 64).to(at.device)  # whole numbers: sums are exact in any order
     torch.manual_seed(3)
     drawn = torch.rand(25, device=at.device)
+    first = {each: computed(CALLS[each], y) for each in FEW}
     for said, (call, right, wrong) in _calls_of(name).items():
-        wanted = call(ones, right)
-
-        def is_right(cause: str) -> None:
-            found = call(x, right.to(at.device)).cpu()  # noqa: B023
-            at.holds(found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-3), cause)  # noqa: B023
-
-        is_right(f"{said}: what is to be taken gives another result")
+        _is_right(at, call, x, right, f"{said}: what is to be taken gives another result")
         is_refused = True
         with contextlib.suppress(RuntimeError, IndexError, ValueError, ZeroDivisionError):
             call(x, wrong.to(at.device)).cpu()
             at.wait()
             is_refused = False
         at.holds(is_refused, f"{said}: nothing is raised for numbers that PyTorch refuses")
-        is_right(f"{said}: after a call that was refused, one that is not gives another result")
-    at.same(x.cpu(), ones, f"{name}: a call that was refused changed its input")
+        _is_right(at, call, x, right, f"{said}: after a call that was refused, one that is not gives another result")
+    at.same(x.cpu(), torch.ones(x.shape), f"{name}: a call that was refused changed its input")
     kept = torch.stack([numbered(25, place) for place in range(0, 32, 2)])
     at.same(torch.stack(guards).cpu(), kept, f"{name}: a call that was refused wrote to the memory of another tensor")
     again = torch.rand(25, device=at.device)
     at.holds(not torch.equal(drawn, again), f"{name}: after a call that was refused, random numbers begin again")
-    at.same((x @ x.mT).cpu(), ones @ ones.mT, f"{name}: after a call that was refused, a product is wrong")
+    at.same({each: computed(CALLS[each], y) for each in FEW}, first, f"{name}: other calls are wrong after it")
 
 
 def _out_of_memory(at: At) -> None:

@@ -127,10 +127,9 @@ def _step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -
 _FEWER = {"all kinds": 8, "all kinds, of new shapes": 16, "training by AdamW": 32, "training by SGD": 32}
 
 
-def _soak(at: At, kinds: Kinds, calls: int) -> None:
+def _soak(at: At, of: Kinds, calls: int) -> None:
     """So many calls of each kind leave no memory behind, and take no longer in the end; nor do calls of before."""
-    known: Calls = {name: partial(each, torch.rand(33, 64, device=at.device)) for name, each in CALLS.items()}
-    made = kinds(at)
+    known, made = kinds(at, CALLS, rows=33), of(at)
     for call in [*made.values()] * 2:
         call()
     gc.collect()
@@ -188,11 +187,11 @@ def host_bytes() -> int:
 
 
 SOAKS: Mapping[str, Row] = {
-    "soak-short": (SMOKE, partial(_soak, kinds=_mixed, calls=64)),
-    "soak": (STANDARD, partial(_soak, kinds=partial(_mixed, optimizers=("AdamW", "SGD")), calls=320)),
-    "soak-kinds": (STANDARD, partial(_soak, kinds=kinds, calls=128)),
-    "soak-halves": (STANDARD, partial(_soak, kinds=partial(kinds, calls=CALLS, dtype=torch.float16), calls=128)),
-    "soak-gradients": (STANDARD, partial(_soak, kinds=_with_gradients, calls=120)),
-    "soak-shapes": (STANDARD, partial(_soak, kinds=of_new_shapes, calls=128)),
-    "soak-refusals": (STANDARD, partial(_soak, kinds=lambda at: {"refusals": partial(_refused, at)}, calls=128)),
+    "soak-short": (SMOKE, partial(_soak, of=_mixed, calls=64)),
+    "soak": (STANDARD, partial(_soak, of=partial(_mixed, optimizers=("AdamW", "SGD")), calls=320)),
+    "soak-kinds": (STANDARD, partial(_soak, of=kinds, calls=128)),
+    "soak-halves": (STANDARD, partial(_soak, of=partial(kinds, calls=CALLS, dtype=torch.float16), calls=128)),
+    "soak-gradients": (STANDARD, partial(_soak, of=_with_gradients, calls=120)),
+    "soak-shapes": (STANDARD, partial(_soak, of=of_new_shapes, calls=128)),
+    "soak-refusals": (STANDARD, partial(_soak, of=lambda at: {"refusals": partial(_refused, at)}, calls=128)),
 }

@@ -50,7 +50,7 @@ CALLS: Mapping[str, Callable[[T], object]] = {
     "cross_entropy": lambda x: F.cross_entropy(x, torch.arange(len(x), device=x.device) % 64),
     "attention": lambda x: F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]),
 }
-_FEW = ("add", "softmax", "sum", "mm", "sort", "cat", "index_select", "conv1d")
+FEW = ("add", "softmax", "sum", "mm", "sort", "cat", "index_select", "conv1d")
 ROWS = 33
 
 
@@ -58,14 +58,15 @@ def _given(at: At, name: str, rows: int = ROWS, device: torch.device | None = No
     return inputs.normal(f"state/{name}", (rows, 64)).to(device or at.device)
 
 
-def _found(function: Callable[[T], object], x: T) -> list[T]:
+def computed(function: Callable[[T], object], x: T) -> list[T]:
+    """Return the tensors that a call gives, on the CPU."""
     return [each.cpu() for each in tensors(function(x))]
 
 
 def _interleaved(at: At, rounds: int, names: tuple[str, ...]) -> None:
     x, small = _given(at, "x"), _given(at, "y", 7)
     with deterministic():
-        first = {name: _found(CALLS[name], x) for name in names}
+        first = {name: computed(CALLS[name], x) for name in names}
         for turn in range(rounds):
             # Other numbers, another shape, and what is not finite.
             between = (x * (turn + 2), small.half().float(), x.sqrt() * 1e38 * 1e38)[turn % 3]
@@ -74,7 +75,7 @@ def _interleaved(at: At, rounds: int, names: tuple[str, ...]) -> None:
             for place in order:
                 CALLS[names[place - 1]](between)
                 CALLS[names[place]](between)
-                again[names[place]] = _found(CALLS[names[place]], x)
+                again[names[place]] = computed(CALLS[names[place]], x)
             cause = f"calls give other results in round {turn + 2}, after other operators ran between"
             at.same(again, {name: first[name] for name in again}, cause)
 
@@ -144,14 +145,14 @@ def _resized(at: At) -> None:
     with deterministic():
         for name, function in CALLS.items():
             x = _given(at, "x", 32)
-            first = _found(function, x)
+            first = computed(function, x)
             for rows in (3, 64, 31):
                 function(_given(at, "x", rows))
             if name not in ("conv1d", "max_pool1d", "amax", "batch_norm", "cross_entropy"):
                 function(x[:0])
             function(x.view(64, 32).mT.contiguous().mT.reshape(32, 64))
-            at.same(_found(function, x), first, f"{name}: the result depends on the shapes of earlier calls")
-            wider, alone = (_found(function, each) for each in (_given(at, "x", 64), _given(at, "x", 64).clone()))
+            at.same(computed(function, x), first, f"{name}: the result depends on the shapes of earlier calls")
+            wider, alone = (computed(function, each) for each in (_given(at, "x", 64), _given(at, "x", 64).clone()))
             at.same(wider, alone, f"{name}: the result depends on the shapes of earlier calls")
 
 
@@ -249,7 +250,7 @@ def _settings_between(at: At) -> None:
     """Autocast and inference mode leave nothing behind; autocast sees weights that were changed."""
     x, weight = _given(at, "x"), _given(at, "w", 5).requires_grad_()
     with deterministic(), torch.no_grad():
-        first = {name: _found(CALLS[name], x) for name in _FEW}
+        first = {name: computed(CALLS[name], x) for name in FEW}
         linear = F.linear(x, weight).cpu()
         for turn in range(2):
             with torch.autocast(at.device.type, dtype=torch.bfloat16):
@@ -259,13 +260,13 @@ def _settings_between(at: At) -> None:
             weight.mul_(-2)
         with torch.inference_mode():
             CALLS["mm"](x)
-        again = {name: _found(CALLS[name], x) for name in _FEW}
+        again = {name: computed(CALLS[name], x) for name in FEW}
         at.same(again, first, "autocast or inference mode leave something behind")
         at.same(F.linear(x, weight).cpu() / 4, linear, "a product with changed weights uses the old ones")
 
 
 STATE: Mapping[str, Row] = {
-    "interleaved": (SMOKE, partial(_interleaved, rounds=3, names=_FEW)),
+    "interleaved": (SMOKE, partial(_interleaved, rounds=3, names=FEW)),
     "interleaved-all": (STANDARD, partial(_interleaved, rounds=8, names=tuple(CALLS))),
     "operands": (STANDARD, _operands),
     "other-shapes": (STANDARD, _resized),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision import Verdict
+from pytest_ascend.run import comparing
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare, in_time, marked_settings
 
 X = torch.tensor([1.0, 2.0, 3.0])
@@ -128,14 +129,18 @@ def test_a_marker_names_a_standard_or_limits_with_a_waiver() -> None:
 
 
 @pytest.mark.parametrize(("slow_calls", "is_accused"), [(0, False), (3, False), (99, True)])
-def test_a_call_that_is_slow_however_often_it_is_made_is_accused(slow_calls: int, is_accused: bool) -> None:
-    calls = iter(range(99))
+def test_a_call_that_is_slow_however_often_it_is_made_is_accused(
+    slow_calls: int, is_accused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, now_s = iter(range(99)), 0.0
 
     def call() -> int:
+        nonlocal now_s
         number = next(calls)
-        time.sleep(0.02 if number < slow_calls else 0.0)
+        now_s += 0.02 if number < slow_calls else 0.001
         return number
 
-    expected = pytest.raises(Disagreement, match=r"abs takes 2\d.* ms at best") if is_accused else nullcontext()
+    monkeypatch.setattr(comparing, "time", SimpleNamespace(perf_counter=lambda: now_s))
+    expected = pytest.raises(Disagreement, match=r"abs takes 20 ms at best, .* 15 ms") if is_accused else nullcontext()
     with expected:
         assert in_time(call, 0.0005, 0.015, "abs") == slow_calls
