@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import functools
 import os
-import pkgutil
 import shutil
 import sys
 import tempfile
@@ -122,13 +120,6 @@ def numerics() -> str:
 def cann() -> str:
     """Return the CANN release that this process's emulated device reports, such as 8.1.RC1."""
     return DEFAULTS.resolved().cann
-
-
-@functools.cache
-def kernel_modules() -> tuple[str, ...]:
-    """Return the names of the modules with kernels; CPU warnings that torch raises there are not the user's."""
-    folder = Path(__file__).resolve().parent / "kernels"
-    return tuple(f"pytest_ascend.emulator.kernels.{each.name}" for each in pkgutil.iter_modules([str(folder)]))
 
 
 def missing() -> tuple[str, ...]:
