@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from functools import total_ordering
+from dataclasses import dataclass, field
 
 #: Suffixes of a version, from the earliest preview to the release itself and its builds.
 _STAGES = {"dev": 0, "t": 0, "a": 1, "alpha": 1, "beta": 2, "rc": 3, "": 4, "post": 5, "b": 5}
@@ -16,7 +16,7 @@ _FORM = re.compile(rf"\d{{1,9}}([.-]?({_STAGE}\.?)?\d{{1,9}}){{0,7}}", re.ASCII)
 LONGEST = 64
 
 
-@total_ordering
+@dataclass(order=True, unsafe_hash=True)
 class Version:
     """A version as CANN and its drivers count: 8.0.RC3.alpha003 < 8.0.RC3 < 8.0.0 < 8.1.RC1.
 
@@ -24,11 +24,14 @@ class Version:
     ValueError if a text is not a version.
     """
 
-    def __init__(self, text: str) -> None:
-        if not is_version(text):
-            raise ValueError(f"{text[:LONGEST]!r} is no version")
-        self.text = text
-        self.key = tuple((_STAGES[(stage or "")], int(number)) for stage, number in _PART.findall(text.lower()))
+    text: str = field(compare=False)
+    key: tuple[tuple[int, int], ...] = field(init=False, compare=False)
+    _padded: tuple[tuple[int, int], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not is_version(self.text):
+            raise ValueError(f"{self.text[:LONGEST]!r} is no version")
+        self.key = tuple((_STAGES[(stage or "")], int(number)) for stage, number in _PART.findall(self.text.lower()))
         # Padded, so that 25.0 equals 25.0.0 and a release follows its RCs.
         self._padded = (*self.key, *[(_STAGES[""], 0)] * (10 - len(self.key)))
 
@@ -36,15 +39,6 @@ class Version:
     def release(self) -> tuple[int, ...]:
         """Return the leading numbers: (8, 0) of 8.0.RC3, (9, 0, 0) of 9.0.0-beta.1."""
         return tuple(number for _, number in itertools.takewhile(lambda part: part[0] == _STAGES[""], self.key))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Version) and self._padded == other._padded
-
-    def __lt__(self, other: Version) -> bool:
-        return self._padded < other._padded
-
-    def __hash__(self) -> int:
-        return hash(self._padded)
 
     def __str__(self) -> str:
         return self.text
