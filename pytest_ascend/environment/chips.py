@@ -199,7 +199,7 @@ def limits(operator: str, family: str) -> Limits:
     Families without bfloat16 have it in no operator, whatever its sources say.
     """
     row = _operators().get(operator, {})
-    lacks = _lacking(family)
+    lacks = ("BFLOAT16",) if any(each.name == family and not each.bfloat16 for each in FAMILIES) else ()
 
     def of(part: str) -> Any:
         return next((value for chips, value in row.get(part, {}).items() if family in chips.split()), ())
@@ -212,10 +212,6 @@ def limits(operator: str, family: str) -> Limits:
         lacks=lacks,
         by=of("by") or "",
     )
-
-
-def _lacking(family: str) -> tuple[str, ...]:
-    return ("BFLOAT16",) if any(each.name == family and not each.bfloat16 for each in FAMILIES) else ()
 
 
 @functools.cache
@@ -258,7 +254,8 @@ def objections(operator: str, dtypes: Iterable[str], family: str, *, own: bool =
 
 
 def _against(function: str, dtypes: set[str], family: str, *, own: bool) -> Iterable[str]:
-    lost = dtypes & {*limits(function, family).refused(), *_lacking(family)}
+    its = limits(function, family)
+    lost = dtypes & {*its.refused(), *its.lacks}
     if own:
         lost -= frozenset(DTYPES).intersection(*(limits(function, each.name).refused() for each in FAMILIES))
     if lost:
