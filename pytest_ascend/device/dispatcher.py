@@ -40,6 +40,7 @@ def has_kernel(name: str, key: str) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))  # noqa: SLF001
 
 
+@functools.cache
 def differentiates_inside(name: str) -> bool:
     """Whether gradients come from what torch_npu's kernel calls: it has one in place of a composite operator.
 
@@ -108,18 +109,6 @@ def falls_back(operator: torch._ops.OpOverload) -> bool:
     return kind(_name(operator)) == FALLBACK
 
 
-@functools.cache
-def is_product(operator: torch._ops.OpOverload) -> bool:
-    """Whether ``operator`` has the chip's matrix unit multiply."""
-    return multiplies(_name(operator).partition("::")[2])
-
-
-@functools.cache
-def is_differentiated_inside(operator: torch._ops.OpOverload) -> bool:
-    """Whether the gradient of ``operator`` is that of what its kernel calls."""
-    return differentiates_inside(_name(operator))
-
-
 def _name(operator: torch._ops.OpOverload) -> str:
     return str(operator.name())  # type: ignore[no-untyped-call]
 
@@ -145,7 +134,7 @@ class FallbackWatch(EagerDispatchMode):
         self._note(func, args, kwargs)
         if func is torch.ops.aten._efficientzerotensor.default:  # noqa: SLF001
             func = torch.ops.aten.zeros.default  # behind a mode, torch_npu 2.7 dies in the other
-        if is_differentiated_inside(func) and self._is_on_device(args, kwargs):
+        if differentiates_inside(_name(func)) and self._is_on_device(args, kwargs):
             with with_autograd():
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
@@ -153,7 +142,7 @@ class FallbackWatch(EagerDispatchMode):
     def _note(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if falls_back(func) and self._is_on_device(args, kwargs):
             self.seen[_name(func)] = None
-        if not self.multiplied and is_product(func):
+        if not self.multiplied and multiplies(_name(func).partition("::")[2]):
             self.multiplied = self._is_on_device(args, kwargs)
 
     def _is_on_device(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_ascend.device import dispatcher
-from pytest_ascend.device.dispatcher import OWN, FallbackWatch, falls_back, is_differentiated_inside
+from pytest_ascend.device.dispatcher import OWN, FallbackWatch, differentiates_inside, falls_back
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def own_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     native = {"aten::relu", "aten::sin.out", "inside::twice"}
     monkeypatch.setattr(dispatcher, "has_kernel", lambda name, key: name in native if key == OWN else has(name, key))
     monkeypatch.setattr(dispatcher, "arrives", lambda name, key: key == OWN or arrives(name, key))
-    known = (dispatcher.kind, falls_back, is_differentiated_inside)
+    known = (dispatcher.kind, falls_back, differentiates_inside)
     for each in known:
         each.cache_clear()
     yield
@@ -128,7 +128,7 @@ def test_a_composite_operator_with_a_kernel_keeps_its_gradient() -> None:
     [("inside::twice", True), ("aten::relu", False), ("aten::matmul", False), ("aten::flatten.using_ints", False)],
 )
 def test_whose_gradient_is_that_of_what_is_called(name: str, *, expected: bool) -> None:
-    assert dispatcher.differentiates_inside(name) is expected
+    assert differentiates_inside(name) is expected
 
 
 def test_what_is_compiled_is_compiled_under_a_watch_and_the_watch_is_not() -> None:
