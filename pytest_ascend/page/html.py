@@ -25,7 +25,7 @@ from pytest_ascend.runlog import codec
 from pytest_ascend.system import figures
 from pytest_ascend.system.programs import without_garbage_collection
 from pytest_ascend.system.version import __version__
-from pytest_ascend.verdict.columns import Column, headings
+from pytest_ascend.verdict.columns import headings
 from pytest_ascend.verdict.diff import CANNOT_TELL, NO, YES, Diff
 from pytest_ascend.verdict.phrase import LANGUAGES, SILENCE, Phrase, Value, say, table
 from pytest_ascend.verdict.summary import CONFORMS, DOES_NOT_CONFORM, INCOMPLETE, Summary
@@ -111,7 +111,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    words = {"say": _say, "show": _shown, "attr": _attribute, "word": lambda key: str(say(key)), "heading": _heading}
+    words = {"say": _say, "show": _shown, "attr": _attribute, "word": lambda key: str(say(key))}
     environment.globals.update(words, symbols=SYMBOLS, languages=LANGUAGES, share=figures.share)
     environment.filters["hash"] = _hash
     return environment
@@ -139,10 +139,6 @@ def _shown(value: Phrase | str) -> Markup:
 def _attribute(name: str, phrase: Phrase | str) -> Markup:
     phrase = phrase if isinstance(phrase, Phrase) else say(phrase)
     return Markup(' {}="{}" data-say-{}="{}"').format(name, str(phrase), name, _key(phrase))
-
-
-def _heading(column: Column) -> Markup:
-    return Markup('<span data-say="column.{}">{}</span>').format(column.name, column.title["en"])
 
 
 def _key(phrase: Phrase) -> str:
