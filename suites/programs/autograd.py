@@ -193,15 +193,11 @@ def _exact(at: At) -> None:
     at.same(found, wanted, "gradients of whole numbers are not exact")
 
 
-def _together(at: At) -> None:
+def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     """The gradients of all functions, each in one tensor, against their definition."""
-
-    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-        some = {name: each for name, each in FUNCTIONS.items() if name != "cdist"}  # which not every version has
-        made = {name: _gradients(name, each, device, dtype) for name, each in some.items()}
-        return {name: joined(each.values()) for name, each in made.items()}
-
-    at.defined(run, orders=4, accumulation=64)
+    some = {name: each for name, each in FUNCTIONS.items() if name != "cdist"}  # which not every version has
+    made = {name: _gradients(name, each, device, dtype) for name, each in some.items()}
+    return {name: joined(each.values()) for name, each in made.items()}
 
 
 def _accumulated(at: At) -> None:
@@ -248,7 +244,7 @@ def _in_place(at: At) -> None:
 AUTOGRAD: Mapping[str, Row] = {
     **{name: (STANDARD, partial(_checked, name=name)) for name in FUNCTIONS},
     "exact": (SMOKE, _exact),
-    "together": (SMOKE, _together),
+    "together": (SMOKE, lambda at: at.defined(_together, orders=4, accumulation=64)),
     "accumulation": (SMOKE, _accumulated),
     "dropout-mask": (SMOKE, _dropped),
     "in-place": (STANDARD, _in_place),

@@ -95,37 +95,29 @@ def _steps(at: At, name: str, count: int = 1, **how: Any) -> None:
     at.defined(partial(_trained, name, shapes=SHAPES * count, **how), accumulation=16, scale=1.0)
 
 
-def _options(at: At) -> None:
+def _options(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     """Every option of every optimizer: with lists, and one by one or, where they can be, with captured steps."""
-
-    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-        found = dict[str, T]()
-        for name, (kind, settings) in OPTIONS.items():
-            known = inspect.signature(getattr(torch.optim, kind)).parameters
-            is_captured = "capturable" in known and hasattr(torch, "accelerator")  # before torch 2.6 of CUDA alone
-            for odd, how in enumerate(({"foreach": True}, {"capturable" if is_captured else "foreach": is_captured})):
-                if known.keys() >= settings.keys():
-                    made = _trained(name, device, dtype, SHAPES[2:6], odd=odd, **how)
-                    found[f"{name}, {how}"] = made["parameters"]
-        return found
-
-    at.defined(run, accumulation=64, scale=1.0)
+    found = dict[str, T]()
+    for name, (kind, settings) in OPTIONS.items():
+        known = inspect.signature(getattr(torch.optim, kind)).parameters
+        is_captured = "capturable" in known and hasattr(torch, "accelerator")  # before torch 2.6 of CUDA alone
+        for odd, how in enumerate(({"foreach": True}, {"capturable" if is_captured else "foreach": is_captured})):
+            if known.keys() >= settings.keys():
+                made = _trained(name, device, dtype, SHAPES[2:6], odd=odd, **how)
+                found[f"{name}, {how}"] = made["parameters"]
+    return found
 
 
-def _together(at: At) -> None:
+def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     """All optimizers and functions of lists in one comparison, with few parameters."""
-
-    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-        few = SHAPES[2:6] * 5  # so many that some devices need a second call
-        found = dict[str, T]()
-        for name in OPTIMIZERS:
-            found |= {f"{name}: {key}": x for key, x in _trained(name, device, dtype, shapes=few).items()}
-        for name in _TABLE["lists at smoke"]:
-            a, b = ([x.detach() for x in _parameters(key, device, dtype, few)] for key in ("lists/a", "lists/b"))
-            found[name] = joined(LISTS[name](a, _of_both_signs(b)))
-        return found
-
-    at.defined(run, orders=4, accumulation=16, scale=1.0)
+    few = SHAPES[2:6] * 5  # so many that some devices need a second call
+    found = dict[str, T]()
+    for name in OPTIMIZERS:
+        found |= {f"{name}: {key}": x for key, x in _trained(name, device, dtype, shapes=few).items()}
+    for name in _TABLE["lists at smoke"]:
+        a, b = ([x.detach() for x in _parameters(key, device, dtype, few)] for key in ("lists/a", "lists/b"))
+        found[name] = joined(LISTS[name](a, _of_both_signs(b)))
+    return found
 
 
 def _first_steps(at: At, dtypes: tuple[torch.dtype, ...]) -> None:
@@ -413,7 +405,7 @@ _WAYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 OF_LISTS: Mapping[str, Row] = {
     **{way: (STANDARD, partial(_steps, name=name, **how)) for way, name, how in _WAYS},
-    "together": (SMOKE, _together),
+    "together": (SMOKE, lambda at: at.defined(_together, orders=4, accumulation=16, scale=1.0)),
     "first-steps": (SMOKE, partial(_first_steps, dtypes=(torch.float32, torch.float16))),
     "first-steps-bfloat16": (SMOKE, partial(_first_steps, dtypes=(torch.bfloat16,))),  # which not every chip has
     "first-step-fused-sgd": (STANDARD, _first_fused_step),  # of halves, the CPU of torch 2.7 gets some steps wrong
@@ -424,5 +416,5 @@ OF_LISTS: Mapping[str, Row] = {
     "foreach": (STANDARD, _lists),
     "scaler-of-two": (STANDARD, _scaled_together),
     "zero-grad": (STANDARD, _zeroed),
-    "options": (STANDARD, _options),
+    "options": (STANDARD, lambda at: at.defined(_options, accumulation=64, scale=1.0)),
 }

@@ -187,72 +187,56 @@ def _module(at: At, name: str) -> None:
 _APART = ("lstm-packed", "lstm-cell", "gru", "gru-stacked", "gru-long")
 
 
-def _together(at: At) -> None:
+def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     """All modules, without the search for the layer that is wrong: results, and gradients in one tensor."""
-
-    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-        found: dict[str, T] = {}
-        for name in MODULES:
-            if name in _APART or not _has(name):
-                continue
-            model, x = _made(name)
-            model, x = model.to(device, dtype), x.to(device, dtype if x.is_floating_point() else None)
-            leaves = [*model.parameters(), *([x.requires_grad_()] if x.is_floating_point() else [])]
-            outputs = tensors(model(x))
-            above = [inputs.normal(f"parts/{each.shape}/above", each.shape).to(device, dtype) for each in outputs]
-            grads = torch.autograd.grad(outputs, leaves, above, allow_unused=True)
-            found[name] = joined(outputs)
-            found[f"gradients of {name}"] = joined(each for each in grads if each is not None)
-        return found
-
-    at.defined(run, orders=4, accumulation=128)
+    found: dict[str, T] = {}
+    for name in MODULES:
+        if name in _APART or not _has(name):
+            continue
+        model, x = _made(name)
+        model, x = model.to(device, dtype), x.to(device, dtype if x.is_floating_point() else None)
+        leaves = [*model.parameters(), *([x.requires_grad_()] if x.is_floating_point() else [])]
+        outputs = tensors(model(x))
+        above = [inputs.normal(f"parts/{each.shape}/above", each.shape).to(device, dtype) for each in outputs]
+        grads = torch.autograd.grad(outputs, leaves, above, allow_unused=True)
+        found[name] = joined(outputs)
+        found[f"gradients of {name}"] = joined(each for each in grads if each is not None)
+    return found
 
 
-def _packed(at: At) -> None:
+def _packed(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     """Results, not gradients, of sequences of several lengths."""
-
-    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-        model, x = _made("lstm-packed")
-        with torch.no_grad():
-            made = model.to(device, dtype)(x.to(device, dtype))
-        return {f"result {i}": each for i, each in enumerate(made)}
-
-    at.defined(run, accumulation=64)
+    model, x = _made("lstm-packed")
+    with torch.no_grad():
+        made = model.to(device, dtype)(x.to(device, dtype))
+    return {f"result {i}": each for i, each in enumerate(made)}
 
 
-def _statistics(at: At) -> None:
+def _statistics(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     """Running statistics over three batches: with momentum, with their plain mean, and not in evaluation."""
-
-    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-        found: dict[str, T] = {}
-        for momentum in (0.1, None, 1.0):
-            for kind, shape in ((nn.BatchNorm1d, (9, 4)), (nn.BatchNorm2d, (3, 4, 5, 6))):
-                layer = kind(4, momentum=momentum).to(device, dtype)
-                for turn in range(3):
-                    result = layer(_x(*shape, mean=turn + 0.5, std=turn + 1).to(dtype).to(device))
-                layer.eval()
-                x = _x(*shape).to(dtype).to(device)
-                evaluated = torch.cat([layer(x[:1]), layer(x[1:])])
-                name = f"{kind.__name__}, momentum {momentum}"
-                found |= {f"{name}: training": result, f"{name}: evaluation": evaluated}
-                found |= {f"{name}: {key}": each.to(dtype) for key, each in layer.named_buffers()}
-        return found
-
-    at.defined(run, accumulation=90)
+    found: dict[str, T] = {}
+    for momentum in (0.1, None, 1.0):
+        for kind, shape in ((nn.BatchNorm1d, (9, 4)), (nn.BatchNorm2d, (3, 4, 5, 6))):
+            layer = kind(4, momentum=momentum).to(device, dtype)
+            for turn in range(3):
+                result = layer(_x(*shape, mean=turn + 0.5, std=turn + 1).to(dtype).to(device))
+            layer.eval()
+            x = _x(*shape).to(dtype).to(device)
+            evaluated = torch.cat([layer(x[:1]), layer(x[1:])])
+            name = f"{kind.__name__}, momentum {momentum}"
+            found |= {f"{name}: training": result, f"{name}: evaluation": evaluated}
+            found |= {f"{name}: {key}": each.to(dtype) for key, each in layer.named_buffers()}
+    return found
 
 
-def _renormalized(at: At) -> None:
+def _renormalized(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     """Rows that are looked up are made no longer than the limit, by the norm that is asked; others stay."""
-
-    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-        found: dict[str, T] = {}
-        for norm in (1.0, 2.0, 3.0):
-            weight, places = _x(17, 6).to(dtype).to(device), _places(5, 3, high=15).to(device)
-            found[f"rows, norm {norm}"] = nn.functional.embedding(places, weight, max_norm=1.5, norm_type=norm)
-            found[f"table, norm {norm}"] = weight
-        return found
-
-    at.defined(run, accumulation=6)
+    found: dict[str, T] = {}
+    for norm in (1.0, 2.0, 3.0):
+        weight, places = _x(17, 6).to(dtype).to(device), _places(5, 3, high=15).to(device)
+        found[f"rows, norm {norm}"] = nn.functional.embedding(places, weight, max_norm=1.5, norm_type=norm)
+        found[f"table, norm {norm}"] = weight
+    return found
 
 
 def _padding_stays(at: At) -> None:
@@ -282,10 +266,10 @@ def _all_ignored(at: At) -> None:
 
 PARTS: Mapping[str, Row] = {
     **{name: (STANDARD, partial(_module, name=name)) for name in MODULES},
-    "lstm-packed-forward": (SMOKE, _packed),
-    "together": (SMOKE, _together),
-    "running-statistics": (SMOKE, _statistics),
+    "lstm-packed-forward": (SMOKE, lambda at: at.defined(_packed, accumulation=64)),
+    "together": (SMOKE, lambda at: at.defined(_together, orders=4, accumulation=128)),
+    "running-statistics": (SMOKE, lambda at: at.defined(_statistics, accumulation=90)),
     "padding": (SMOKE, _padding_stays),
-    "embedding-renorm": (SMOKE, _renormalized),
+    "embedding-renorm": (SMOKE, lambda at: at.defined(_renormalized, accumulation=6)),
     "all-ignored": (STANDARD, _all_ignored),
 }
