@@ -17,8 +17,9 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,7 +27,7 @@ import numpy as np
 import torch
 
 from pytest_ascend.emulator.choices import RECOVERING
-from pytest_ascend.emulator.registry import Body, Kernel
+from pytest_ascend.emulator.registry import Kernel
 from pytest_ascend.emulator.system import determinism, runtime
 from pytest_ascend.emulator.tensors import tensors_in
 from pytest_ascend.system.errors import UsageError
@@ -45,13 +46,10 @@ class SilentFailure(BaseException):
 Read: TypeAlias = Callable[[str], Any]
 
 
-def _one_of(*names: str) -> Read:
-    def read(text: str) -> str:
-        if text not in names:
-            raise ValueError(f"expected one of {', '.join(names)}")
-        return text
-
-    return read
+def _one_of(names: Collection[str], text: str) -> str:
+    if text not in names:
+        raise ValueError(f"expected one of {', '.join(names)}")
+    return text
 
 
 def _count(text: str) -> int:
@@ -92,8 +90,8 @@ class DeviceFault:
     rate: float = _setting(1.0, _amount)
     seconds: float = _setting(0.05, _amount)
     share: float = _setting(0.0, _amount)
-    by: str = _setting("segv", _one_of(*SIGNALS))
-    gil: str = _setting("held", _one_of("held", "released"))
+    by: str = _setting("segv", partial(_one_of, SIGNALS))
+    gil: str = _setting("held", partial(_one_of, ("held", "released")))
     poisoned: bool = field(default=False, init=False)
     met: int = field(default=0, init=False)
     happened: int = field(default=0, init=False)
@@ -204,35 +202,30 @@ def inject(kernels: Mapping[str, Kernel], text: str) -> dict[str, Kernel]:
         )
     # If a device fault does not spread, the other operators stay unwrapped, which saves microseconds per call.
     only = f"aclnn{device_fault.operator}" if device_fault.operator and device_fault.kind != "poison" else ""
-    concerned = (kernel for kernel in kernels.values() if kernel.name == only or not only)
-    return {**kernels, **{kernel.name: replace(kernel, body=_faulty(kernel, device_fault)) for kernel in concerned}}
+    concerned = [each for each in kernels.values() if each.name == only or not only]
+    return dict(kernels) | {each.name: replace(each, body=partial(_faulty, each, device_fault)) for each in concerned}
 
 
-def _faulty(kernel: Kernel, device_fault: DeviceFault) -> Body:
-    correct, afterwards = kernel.body, _AFTERWARDS.get(device_fault.kind)
-
-    def body(*arguments: Any, **out: Any) -> Any:
-        hit = device_fault.fits(kernel.name, (arguments, out))
-        if hit:
-            _happen(device_fault)
-        if device_fault.poisoned:
-            raise SilentFailure
-        if hit and device_fault.kind == "first-call" and kernel.name not in device_fault.called:
-            device_fault.called.add(kernel.name)
-            time.sleep(device_fault.seconds)
-        start = time.perf_counter()
-        found = correct(*arguments, **out)
-        if hit and afterwards:
-            afterwards(kernel.name, tensors_in(found if found is not None else (out or arguments[:1])))
-        if hit and device_fault.share:
-            # Keep the processor busy for a share of the time since ``start``: sleeping would take longer than most
-            # kernels.
-            end = time.perf_counter() + device_fault.share * (time.perf_counter() - start)
-            while time.perf_counter() < end:
-                pass
-        return found
-
-    return body
+def _faulty(kernel: Kernel, device_fault: DeviceFault, /, *arguments: Any, **out: Any) -> Any:
+    hit = device_fault.fits(kernel.name, (arguments, out))
+    if hit:
+        _happen(device_fault)
+    if device_fault.poisoned:
+        raise SilentFailure
+    if hit and device_fault.kind == "first-call" and kernel.name not in device_fault.called:
+        device_fault.called.add(kernel.name)
+        time.sleep(device_fault.seconds)
+    start = time.perf_counter()
+    found = kernel.body(*arguments, **out)
+    if hit and (afterwards := _AFTERWARDS.get(device_fault.kind)):
+        afterwards(kernel.name, tensors_in(found if found is not None else (out or arguments[:1])))
+    if hit and device_fault.share:
+        # Keep the processor busy for a share of the time since ``start``: sleeping would take longer than most
+        # kernels.
+        end = time.perf_counter() + device_fault.share * (time.perf_counter() - start)
+        while time.perf_counter() < end:
+            pass
+    return found
 
 
 def _anywhere(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -88,17 +88,13 @@ def add(family: Family, declaration: str, expression: str, names: dict[str, Any]
         head = ["*given"] if "given" in read else [*(each.name for each in inputs), *["*"] * into]
         body = _function(", ".join([*head, *["out"] * into]), expression, names)
     names[name] = body  # for the rows that call it
-    family.op(declaration, only_on_950(name, body) if is_of_950 else body, into=into)
+    family.op(declaration, functools.partial(only_on_950, name, body) if is_of_950 else body, into=into)
 
 
-def only_on_950(name: str, body: Body) -> Body:
-    """Return the body of an operator that is refused on other chips: CANN's pages list the Ascend 950 alone."""
-
-    def checked(*given: Any, **out: Any) -> Any:
-        refuse(not is_950(), f"{name} is not supported on this chip.")
-        return body(*given, **out)
-
-    return checked
+def only_on_950(name: str, body: Body, /, *given: Any, **out: Any) -> Any:
+    """Call an operator's body; other chips refuse it: CANN's pages list the Ascend 950 alone."""
+    refuse(not is_950(), f"{name} is not supported on this chip.")
+    return body(*given, **out)
 
 
 def _of_some(inputs: Sequence[Parameter], function: Body, *, takes_first: bool) -> Body:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -130,17 +131,13 @@ def scalar(descriptor: int) -> complex | None:
     return torch.frombuffer(bytearray(value), dtype=DTYPES[code])[0].item()
 
 
-def _array(item: type[Any], read: Callable[[int], Any] | None = None) -> Callable[[int], list[Any] | None]:
-    """Return what reads a list, None for a null pointer; ``read`` follows the pointer that each item is."""
-
-    def read_all(descriptor: int) -> list[Any] | None:
-        if not descriptor:
-            return None
-        count, items = _TWO.from_address(descriptor)
-        found = list((item * count).from_address(items)) if count else []
-        return [read(each) for each in found] if read else found
-
-    return read_all
+def _array(item: type[Any], read: Callable[[int], Any] | None, descriptor: int) -> list[Any] | None:
+    """Read a list, None for a null pointer; ``read`` follows the pointer that each item is."""
+    if not descriptor:
+        return None
+    count, items = _TWO.from_address(descriptor)
+    found = list((item * count).from_address(items)) if count else []
+    return [read(each) for each in found] if read else found
 
 
 def _float(bits: int) -> float:
@@ -151,12 +148,12 @@ def readers(memory: DeviceMemory) -> dict[str, Callable[[int], Any]]:
     """Return, for each type of a declaration, the function from a word to the kernel's argument."""
     return {
         "Tensor": memory.tensor,
-        "TensorList": _array(ctypes.c_int64, memory.tensor),
+        "TensorList": partial(_array, ctypes.c_int64, memory.tensor),
         "Scalar": scalar,
-        "ScalarList": _array(ctypes.c_int64, scalar),
-        "IntArray": _array(ctypes.c_int64),
-        "BoolArray": _array(ctypes.c_bool),
-        "FloatArray": _array(ctypes.c_float),
+        "ScalarList": partial(_array, ctypes.c_int64, scalar),
+        "IntArray": partial(_array, ctypes.c_int64, None),
+        "BoolArray": partial(_array, ctypes.c_bool, None),
+        "FloatArray": partial(_array, ctypes.c_float, None),
         "text": lambda address: ctypes.string_at(address).decode() if address else None,
         "dtype": DTYPES.get,
         "bool": bool,

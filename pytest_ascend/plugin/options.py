@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,23 +23,19 @@ if TYPE_CHECKING:
     from pytest_ascend.coverage.shards import Shard
 
 
-def _integer(problem: str, least: int, most: int, hint: str) -> Callable[[str], int]:
-    """Return a reader of whole numbers from ``least`` to ``most``; ``problem`` says what is wrong with another text."""
-
-    def read(text: str) -> int:
-        is_number = text.isascii() and text.isdecimal() and len(text) <= len(f"{most}")
-        if not is_number or not least <= int(text) <= most:
-            raise UsageError(f"{text[:40]}{problem}", hint=hint)
-        return int(text)
-
-    return read
+def _integer(problem: str, least: int, most: int, hint: str, text: str) -> int:
+    """Read a whole number from ``least`` to ``most``; ``problem`` says what is wrong with another text."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(f"{most}")
+    if not is_number or not least <= int(text) <= most:
+        raise UsageError(f"{text[:40]}{problem}", hint=hint)
+    return int(text)
 
 
 # Too many digits to have prepared a run for each challenge.
-_challenge = _integer(" is not a challenge", 0, 10**18 - 1, "give a whole number of at most 18 digits")
-_seed = _integer(": not a seed", 0, 2**32 - 1, "give an integer from 0 to 4294967295")
+_challenge = partial(_integer, " is not a challenge", 0, 10**18 - 1, "give a whole number of at most 18 digits")
+_seed = partial(_integer, ": not a seed", 0, 2**32 - 1, "give an integer from 0 to 4294967295")
 # Processes on this machine, each with its own card.
-_ranks = _integer(": invalid number of ranks", 2, 16, "give a number from 2 to 16")
+_ranks = partial(_integer, ": invalid number of ranks", 2, 16, "give a number from 2 to 16")
 
 
 def _shard(text: str) -> Shard:

@@ -90,29 +90,25 @@ def _exported(function: Pattern, x: Tensor, y: Tensor) -> Callable[[Tensor, Tens
     return torch.export.load(file).module()
 
 
-def _of(functions: tuple[Pattern, ...], backend: str) -> Callable[[torch.device, Same], None]:
-    """Return the check of functions by a backend of torch.compile, or "export"; by aot_eager with gradients too."""
-
-    def check(device: torch.device, same: Same) -> None:
-        for number, function in enumerate(functions):
-            torch._dynamo.reset()  # noqa: SLF001 - its only name
-            compiled: Any = None if backend == "export" else torch.compile(function, backend=backend, dynamic=False)
-            for seed in (0, 2):
-                given = [numbers(device, each, 4, 8) for each in (seed, seed + 1)]
-                eager = [each.clone() for each in given]
-                with torch.no_grad():
-                    compiled = compiled or _exported(function, *(each.clone() for each in given))
-                    found, wanted = tensors(compiled(*given)), tensors(function(*eager))
-                if backend == "aot_eager" and function not in IN_PLACE:
-                    found += _gradients(compiled, device, seed)
-                    wanted += _gradients(function, device, seed)
-                where, locate = f"pattern {number}, inputs {seed}", partial(_operators, function, *eager)
-                for place, pair in enumerate(zip(found, wanted, strict=True)):
-                    same(*pair, f"{where}, result {place}", locate)
-                for place, pair in enumerate(zip(given, eager, strict=True)):
-                    same(*pair, f"{where}, input {place} afterwards", locate)
-
-    return check
+def _check(functions: tuple[Pattern, ...], backend: str, device: torch.device, same: Same) -> None:
+    """Check functions by a backend of torch.compile, or "export"; by aot_eager with gradients too."""
+    for number, function in enumerate(functions):
+        torch._dynamo.reset()  # noqa: SLF001 - its only name
+        compiled: Any = None if backend == "export" else torch.compile(function, backend=backend, dynamic=False)
+        for seed in (0, 2):
+            given = [numbers(device, each, 4, 8) for each in (seed, seed + 1)]
+            eager = [each.clone() for each in given]
+            with torch.no_grad():
+                compiled = compiled or _exported(function, *(each.clone() for each in given))
+                found, wanted = tensors(compiled(*given)), tensors(function(*eager))
+            if backend == "aot_eager" and function not in IN_PLACE:
+                found += _gradients(compiled, device, seed)
+                wanted += _gradients(function, device, seed)
+            where, locate = f"pattern {number}, inputs {seed}", partial(_operators, function, *eager)
+            for place, pair in enumerate(zip(found, wanted, strict=True)):
+                same(*pair, f"{where}, result {place}", locate)
+            for place, pair in enumerate(zip(given, eager, strict=True)):
+                same(*pair, f"{where}, input {place} afterwards", locate)
 
 
 def _operators(function: Callable[..., object], x: Tensor, y: Tensor) -> str:
@@ -129,11 +125,11 @@ def _gradients(function: Callable[..., object], device: torch.device, seed: int)
 
 
 #: Subject -> its check.
-COMPILED = {
-    "views": _of(VIEWS, "npugraph_ex"),
-    "in-place": _of(IN_PLACE, "npugraph_ex"),
-    "aliases": _of(ALIASES, "npugraph_ex"),
-    "fusions": _of(FUSIONS, "npugraph_ex"),
-    "autograd-graph": _of((*VIEWS, *IN_PLACE, *FUSIONS), "aot_eager"),
-    "exported": _of((*VIEWS, *IN_PLACE, *FUSIONS), "export"),
+COMPILED: dict[str, Callable[[torch.device, Same], None]] = {
+    "views": partial(_check, VIEWS, "npugraph_ex"),
+    "in-place": partial(_check, IN_PLACE, "npugraph_ex"),
+    "aliases": partial(_check, ALIASES, "npugraph_ex"),
+    "fusions": partial(_check, FUSIONS, "npugraph_ex"),
+    "autograd-graph": partial(_check, (*VIEWS, *IN_PLACE, *FUSIONS), "aot_eager"),
+    "exported": partial(_check, (*VIEWS, *IN_PLACE, *FUSIONS), "export"),
 }

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -63,7 +62,7 @@ def one_pass(variant: Variant, model: nn.Module, device: torch.device) -> Observ
             each.data = strided(each.data)
     layers: dict[str, Tensor] = {}
     for name, module in model.named_modules():
-        module.register_forward_hook(_keeping(layers, name or "(model)"))
+        module.register_forward_hook(partial(_keep, layers, name or "(model)"))
     with autocast.context(device.type):
         logits = model(x)
     wide = logits if logits.dtype is torch.float64 else logits.float()
@@ -79,13 +78,10 @@ def one_pass(variant: Variant, model: nn.Module, device: torch.device) -> Observ
     }
 
 
-def _keeping(kept: dict[str, Tensor], name: str) -> Callable[[nn.Module, Any, Tensor], None]:
-    def keep(_module: nn.Module, _args: Any, output: Tensor) -> None:
-        # A module called several times, as a block's ReLU, has one entry per call.
-        number = sum(each == name or each.startswith(f"{name} (call ") for each in kept) + 1
-        kept[name if number == 1 else f"{name} (call {number})"] = fingerprint(output)
-
-    return keep
+def _keep(kept: dict[str, Tensor], name: str, _module: nn.Module, _args: Any, output: Tensor) -> None:
+    # A module called several times, as a block's ReLU, has one entry per call.
+    number = sum(each == name or each.startswith(f"{name} (call ") for each in kept) + 1
+    kept[name if number == 1 else f"{name} (call {number})"] = fingerprint(output)
 
 
 @once

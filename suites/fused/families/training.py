@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators import InputFactory, Sample, call
-from pytest_ascend.operators.operator import FLOATS, Inputs
+from pytest_ascend.operators.operator import FLOATS
 
 from ..entry import fused, in_family
 
@@ -43,13 +43,10 @@ def _cross_entropy(x: T, target: T, **how: Any) -> T:
 BETAS, POWERS, RATE, DECAY = (0.875, 0.984375), (0.25, 0.875), 0.0078125, 0.125
 
 
-def _state(*decay: float) -> Inputs:
-    def inputs(make: InputFactory) -> Iterator[Sample]:
-        moments = make.normal(33, 17, std=0.1, grad=False), make.uniform(33, 17, low=0.01, high=0.1, grad=False)
-        ends = make.normal(33, 17, grad=False), make.normal(33, 17, grad=False)
-        yield call(ends[0], *moments, ends[1], POWERS, RATE, *decay, BETAS, 1e-8)
-
-    return inputs
+def _state(decay: tuple[float, ...], make: InputFactory) -> Iterator[Sample]:
+    moments = make.normal(33, 17, std=0.1, grad=False), make.uniform(33, 17, low=0.01, high=0.1, grad=False)
+    ends = make.normal(33, 17, grad=False), make.normal(33, 17, grad=False)
+    yield call(ends[0], *moments, ends[1], POWERS, RATE, *decay, BETAS, 1e-8)
 
 
 def _moments(m: T, v: T, grad: T, betas: Any) -> tuple[T, T]:
@@ -81,6 +78,6 @@ OPERATORS = in_family(
     "training",
     fused("npu_softmax_cross_entropy_with_logits", _softmax_cross_entropy, _softmax_inputs, terms=33),
     fused("npu_cross_entropy_loss", _cross_entropy, _loss_inputs, outputs=("",), terms=561),
-    _adams("npu_apply_adam", _adam, _state(), through=partial(_call_adam, (False,) * 2), dtypes=FLOATS[:2]),
-    _adams("npu_apply_adam_w", _adam_w, _state(DECAY), through=partial(_call_adam, (None, False, False))),
+    _adams("npu_apply_adam", _adam, partial(_state, ()), through=partial(_call_adam, (False,) * 2), dtypes=FLOATS[:2]),
+    _adams("npu_apply_adam_w", _adam_w, partial(_state, (DECAY,)), through=partial(_call_adam, (None, False, False))),
 )
