@@ -23,7 +23,7 @@ import filelock
 from pytest_ascend.emulator.profiling import BESIDE, PROGRAM, SCRIPT
 from pytest_ascend.emulator.signature import C_TYPES, Parameter, Signature
 from pytest_ascend.environment.signs import CLASH
-from pytest_ascend.system.errors import EmulatorUnavailable
+from pytest_ascend.system.errors import EmulatorUnavailable, told
 from pytest_ascend.system.files import cache_folder
 
 HERE = Path(__file__).resolve().parent
@@ -51,14 +51,11 @@ def emulated_cann() -> Path:
             hint="install gcc (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc) or set CC to a compiler",
         )
     clash = clashes(libraries)
-    try:
+    message = "the cache for the compiled emulated CANN cannot be written"
+    hint = "make the folder writable, or set PYTEST_ASCEND_CACHE to another one"
+    with told(message, hint, why=str, raises=EmulatorUnavailable):
         folder = cache_folder()
         tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise EmulatorUnavailable(
-            f"the cache for the compiled emulated CANN cannot be written: {error}",
-            hint="make the folder writable, or set PYTEST_ASCEND_CACHE to another one",
-        ) from error
     target = folder / _key(compiler, libraries, clash=clash)
     if target.is_dir():
         return target

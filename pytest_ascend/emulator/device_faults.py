@@ -30,7 +30,7 @@ from pytest_ascend.emulator.choices import RECOVERING
 from pytest_ascend.emulator.registry import Kernel
 from pytest_ascend.emulator.system import determinism, runtime
 from pytest_ascend.emulator.tensors import tensors_in
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, told
 
 #: CANN's names of the two errors are ACL_ERROR_RT_LOST_HEARTBEAT and ACL_ERROR_RT_AICORE_EXCEPTION.
 LOST_HEARTBEAT = 507010
@@ -184,10 +184,8 @@ def parse(text: str) -> DeviceFault:
                 f"the fault {text!r} has the setting {part!r}",
                 hint=f"settings are written name=value, with one of {', '.join(SETTINGS)}",
             )
-        try:
+        with told(f"the fault {text!r}: {name}={value}", "see docs/emulator.md", ValueError):
             found[name] = SETTINGS[name](value)
-        except ValueError as error:
-            raise UsageError(f"the fault {text!r}: {name}={value}: {error}", hint="see docs/emulator.md") from None
     return DeviceFault(kind=kind, **found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 
@@ -16,7 +16,7 @@ from pytest_ascend.records.case import Case, Stack
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import EVENTS, SCHEMA, SCHEMAS, Event, Footer, Header, Run, TimeStamped
-from pytest_ascend.system.errors import RunLogError
+from pytest_ascend.system.errors import RunLogError, told
 from pytest_ascend.system.files import open_regular, read_regular
 from pytest_ascend.system.programs import without_garbage_collection
 
@@ -49,15 +49,10 @@ def read(path: Path) -> Run:
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Open the run log ``path`` for :class:`LogReader`. Raises RunLogError if it cannot be read."""
-    try:
-        with open_regular(path, SIZE_LIMIT_BYTES) as file:
-            yield file
-    except OSError as error:
-        raise RunLogError(
-            f"cannot read the run log {path}: {error.strerror or error}",
-            path=str(path),
-            hint="give the file run.jsonl, or the folder that holds it, of a run of pytest --ascend",
-        ) from error
+    hint = "give the file run.jsonl, or the folder that holds it, of a run of pytest --ascend"
+    refused = told(f"cannot read the run log {path}", hint, raises=partial(RunLogError, path=str(path)))
+    with refused, open_regular(path, SIZE_LIMIT_BYTES) as file:
+        yield file
 
 
 def whole_part(path: Path) -> tuple[Run, int] | None:

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import CHAIN, SCHEMA, Attempted, Event, Footer, Header, Line, Resumed, Run
 from pytest_ascend.runlog.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, broken_chain, read, whole_part
-from pytest_ascend.system.errors import RunLogError
+from pytest_ascend.system.errors import RunLogError, told
 
 __all__ = ["RunLog", "read"]
 #: Longest ``detail`` that is written; a longer one keeps both ends.
@@ -195,17 +196,10 @@ def _line(data: Line, limit_bytes: int, path: Path) -> bytes:
     return line
 
 
-@contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _told(path: Path) -> contextlib.AbstractContextManager[None]:
     """Turn what the system refuses into RunLogError."""
-    try:
-        yield
-    except OSError as error:
-        raise RunLogError(
-            f"cannot write the run log {path}: {error.strerror or error}",
-            path=str(path),
-            hint="free space, or choose a folder that can be written: --ascend-report=DIR",
-        ) from error
+    hint = "free space, or choose a folder that can be written: --ascend-report=DIR"
+    return told(f"cannot write the run log {path}", hint, raises=partial(RunLogError, path=str(path)))
 
 
 @contextlib.contextmanager

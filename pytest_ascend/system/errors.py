@@ -55,13 +55,19 @@ def reason(error: Exception) -> str:
 
 
 @contextmanager
-def told(message: str, hint: str, *kinds: type[Exception], why: Callable[[Exception], str] = reason) -> Iterator[None]:
+def told(
+    message: str,
+    hint: str,
+    *kinds: type[Exception],
+    why: Callable[[Exception], str] = reason,
+    raises: Callable[..., AscendError] = UsageError,
+) -> Iterator[None]:
     """Turn errors of these kinds, or what the system refuses, into UsageError: the message, why, and the hint."""
     caught = kinds or (OSError,)
     try:
         yield
     except caught as error:
-        raise UsageError(f"{message}: {why(error)}", hint=hint) from error
+        raise raises(f"{message}: {why(error)}", hint=hint) from error
 
 
 class FailedElsewhere(AscendError):
