@@ -79,9 +79,9 @@ def _key(compiler: str, libraries: list[Path], *, clash: bool = False) -> str:
 
 
 def _build(compiler: str, libraries: list[Path], target: Path, *, clash: bool) -> None:
-    home = Path(tempfile.mkdtemp(dir=target.parent, prefix=f"{target.name}."))
-    link = functools.partial(_link, compiler, home)
-    try:
+    with tempfile.TemporaryDirectory(None, f"{target.name}.", target.parent, ignore_cleanup_errors=True) as made:
+        home = Path(made)
+        link = functools.partial(_link, compiler, home)
         for folder in ("lib64", "runtime", "compiler", "opp"):  # torch_npu looks for all of them
             (home / folder).mkdir()
         needed, names = needed_from_cann(libraries)
@@ -108,8 +108,6 @@ def _build(compiler: str, libraries: list[Path], target: Path, *, clash: bool) -
             _write(home, str(path), text).chmod(0o755)
         home.chmod(0o755)
         home.replace(target)
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 #: For what processes share, which torch_npu looks up by name: without them it says only that a function is missing.
