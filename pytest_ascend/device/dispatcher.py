@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.environment.chips import multiplies
 from pytest_ascend.records.census import EXPLICIT, FALLBACK, IMPLICIT, MISSING, NATIVE, NONFUNCTIONAL, OTHER_LAYOUT
-from pytest_ascend.system.dispatching import EagerDispatchMode, with_autograd
+from pytest_ascend.system.dispatching import EagerDispatchMode, tensors_in, with_autograd
 
 #: The dispatch key of torch_npu's kernels.
 OWN = "PrivateUse1"
@@ -146,8 +145,7 @@ class FallbackWatch(EagerDispatchMode):
             self.multiplied = self._is_on_device(args, kwargs)
 
     def _is_on_device(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        leaves, _ = tree_flatten((args, dict(kwargs)))
-        return any(isinstance(leaf, torch.Tensor) and leaf.device.type == self.device_type for leaf in leaves)
+        return any(each.device.type == self.device_type for each in tensors_in((args, dict(kwargs))))
 
 
 class OperatorWatch(FallbackWatch):

@@ -19,8 +19,9 @@ from typing import Any
 
 import torch
 from torch.optim import optimizer as optimizers
-from torch.utils._pytree import tree_flatten
 from torch.utils.data import DistributedSampler
+
+from pytest_ascend.system.dispatching import tensors_in
 
 #: Elements of a tensor that are used, beside the last ones; and the number of pieces that they are summed in.
 SAMPLE, TAIL, PIECES = 1 << 15, 16, 4
@@ -102,7 +103,7 @@ class Recorder:
         wraps = isinstance(module, torch.nn.parallel.DistributedDataParallel)
         if self.depth == 1 and module.training and torch.is_grad_enabled():
             self._note_model(module)
-            tensors = [each for each in _tensors(args) if each.dim()] if self.is_recorded else []
+            tensors = [each for each in tensors_in(args) if each.dim()] if self.is_recorded else []
             if tensors:
                 rows = tensors[0].detach()[:ROWS].cpu().contiguous()
                 rows = rows.flatten(1 if rows.dim() > 1 else 0).double()
@@ -172,7 +173,7 @@ class Recorder:
 
         @functools.wraps(given)
         def called(*args: Any, **kwargs: Any) -> Any:
-            tensors = _tensors((args, kwargs))
+            tensors = tensors_in((args, kwargs))
             if self.busy or not self.is_recorded or not tensors or kwargs.get("async_op"):
                 return given(*args, **kwargs)
             before = self.timed(lambda: [fingerprint(each) for each in tensors])()
@@ -187,10 +188,6 @@ class Recorder:
         op, group = next(named, "SUM").rpartition(".")[2], str(kwargs.get("group") or "")
         after = [fingerprint(each) for each in tensors]
         self.note("collective", name=name, op=op, group=group, before=before, after=after)
-
-
-def _tensors(value: Any) -> list[Any]:
-    return [each for each in tree_flatten(value)[0] if isinstance(each, torch.Tensor)]
 
 
 def install(folder: Path) -> None:

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from pytest_ascend.migration.analysis import BACKWARD, OPTIMIZER, Memory
 from pytest_ascend.migration.target import TargetModel, floating, rebatched
-from pytest_ascend.migration.tracing import OperatorUse, Recorder, Values, size_bytes, tensors_in
+from pytest_ascend.migration.tracing import OperatorUse, Recorder, Values, size_bytes
+from pytest_ascend.system.dispatching import tensors_in
 from pytest_ascend.system.errors import UsageError
 
 #: Optimizers by the option's names; their state is measured, not assumed.
@@ -150,7 +151,7 @@ def _run(target: TargetModel, step: Step, way: str, values: Values | None) -> Tr
     model = copy.deepcopy(target.model) if way == "cpu" else as_meta(target.model, device)
     model.train(step.training)
     args, kwargs = target.mapped(lambda each: each if way == "cpu" else as_meta(each, device))
-    inputs = list(tensors_in((args, kwargs)))
+    inputs = tensors_in((args, kwargs))
     parameters, buffers = _bytes(model.parameters()), _bytes(model.buffers())
     before = parameters + buffers + _bytes(inputs)
 

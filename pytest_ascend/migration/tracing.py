@@ -11,7 +11,7 @@ import contextlib
 import sys
 import weakref
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import flop_counter
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
-from pytest_ascend.system.dispatching import EagerDispatchMode
+from pytest_ascend.system.dispatching import EagerDispatchMode, tensors_in
 
 #: torch's formulas for multiplications and additions, by operator. torch 2.1 does not export its own.
 _FLOPS: Mapping[Any, Any] = getattr(flop_counter, "flop_registry", {})
@@ -70,7 +70,7 @@ class Values:
         expected, recorded = self._results.popleft() if self._results else ("nothing", None)
         if name != expected:
             raise RuntimeError(f"{name} is called where the CPU called {expected}")
-        device = next(tensors_in((args, kwargs))).device
+        device = next(iter(tensors_in((args, kwargs)))).device
         return tree_map(lambda each: _without_values(each, device), recorded)
 
 
@@ -104,7 +104,7 @@ class Recorder(EagerDispatchMode):
         name = str(func.name())  # type: ignore[no-untyped-call]
         if not name.startswith(("prim::", "profiler::")):  # queries of a tensor that compute nothing
             use = self.uses.setdefault((self.phase, name), OperatorUse())
-            given, out = list(tensors_in((args, kwargs))), list(tensors_in(result))
+            given, out = tensors_in((args, kwargs)), tensors_in(result)
             use.places[place := self._place()] = None
             if what := _refused(name, args, given, out):
                 use.refused[what, place] = None
@@ -160,12 +160,6 @@ def _refused(name: str, args: Sequence[Any], given: Sequence[Tensor], out: Seque
 #: Files whose lines are nobody's model, and the one that calls the model.
 _CALLER = str(Path(__file__).with_name("running.py"))
 _NOT_THE_MODEL = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
-
-
-def tensors_in(tree: Any) -> Iterator[Tensor]:
-    """Yield every tensor anywhere in arguments."""
-    leaves, _ = tree_flatten(tree)
-    return (leaf for leaf in leaves if isinstance(leaf, Tensor))
 
 
 def size_bytes(tensor: Tensor) -> int:

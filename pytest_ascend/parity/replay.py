@@ -25,9 +25,9 @@ from torch.utils._pytree import tree_map
 
 from pytest_ascend import precision
 from pytest_ascend.isolation.process import Channel, Deadline, start
-from pytest_ascend.migration.tracing import tensors_in
 from pytest_ascend.run import allowed
 from pytest_ascend.run.reference import cpu_reference
+from pytest_ascend.system.dispatching import tensors_in
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, strict_json
 from pytest_ascend.system.programs import memory_limited
@@ -260,7 +260,7 @@ def _judged(dump: Dump, call: Call, direction: str) -> CallVerdict:
         actual, expected = _results(dump, call, direction)
         if not actual:
             raise Unreadable("the dump has no result of this call")
-        verdict = precision.compare(actual, list(tensors_in(expected)), name=call.name)
+        verdict = precision.compare(actual, tensors_in(expected), name=call.name)
     except Unreadable as error:
         return CallVerdict(name, NOT_JUDGED, str(error))
     except Exception as error:  # noqa: BLE001 - whatever torch raises for a call that the dump does not fully contain
@@ -285,7 +285,7 @@ def _results(dump: Dump, call: Call, direction: str) -> tuple[list[torch.Tensor]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             results.append(cpu_reference(function, *args, **kwargs))
-    if not precision.compare(*(list(tensors_in(each)) for each in results), standard="binary").agrees:
+    if not precision.compare(*(tensors_in(each) for each in results), standard="binary").agrees:
         raise Unreadable("draws random numbers")
     return actual, results[0]
 

@@ -19,6 +19,11 @@ T = TypeVar("T")
 HALF = (torch.float16, torch.bfloat16)
 
 
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """Return every tensor anywhere in arguments or results."""
+    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
+
+
 def uncompiled(function: Callable[..., T]) -> Callable[..., T]:
     """Return the function as one that torch's compiler leaves alone, without loading the compiler, which takes seconds.
 
