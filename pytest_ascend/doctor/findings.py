@@ -92,10 +92,6 @@ class Finding:
     remedy: str
     card: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return builtins only."""
-        return {name: value for name, value in to_builtins(self).items() if value is not None}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
@@ -126,4 +122,6 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only: what ``--json`` prints and the header of a run log holds."""
-        return {**to_builtins(self), "findings": [each.to_dict() for each in self.findings]}
+        found = to_builtins(self)
+        findings = [{name: value for name, value in each.items() if value is not None} for each in found["findings"]]
+        return {**found, "findings": findings}
