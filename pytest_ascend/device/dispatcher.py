@@ -102,12 +102,6 @@ def _types(schema: Any) -> list[str]:
     return [str(argument.type) for argument in schema.arguments if not argument.is_out]
 
 
-@functools.cache
-def falls_back(operator: torch._ops.OpOverload) -> bool:
-    """Whether torch_npu has the CPU compute ``operator``: it has no kernel for it, and torch none for any device."""
-    return kind(_name(operator)) == FALLBACK
-
-
 def _name(operator: torch._ops.OpOverload) -> str:
     return str(operator.name())  # type: ignore[no-untyped-call]
 
@@ -139,9 +133,10 @@ class FallbackWatch(EagerDispatchMode):
         return func(*args, **kwargs)
 
     def _note(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        if falls_back(func) and self._is_on_device(args, kwargs):
-            self.seen[_name(func)] = None
-        if not self.multiplied and multiplies(_name(func).partition("::")[2]):
+        name = _name(func)
+        if kind(name) == FALLBACK and self._is_on_device(args, kwargs):
+            self.seen[name] = None
+        if not self.multiplied and multiplies(name.partition("::")[2]):
             self.multiplied = self._is_on_device(args, kwargs)
 
     def _is_on_device(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

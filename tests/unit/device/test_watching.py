@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from pytest_ascend.device import dispatcher
-from pytest_ascend.device.dispatcher import OWN, FallbackWatch, differentiates_inside, falls_back
+from pytest_ascend.device.dispatcher import OWN, FallbackWatch, differentiates_inside
+from pytest_ascend.records.census import FALLBACK
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,7 @@ def own_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     native = {"aten::relu", "aten::sin.out", "inside::twice"}
     monkeypatch.setattr(dispatcher, "has_kernel", lambda name, key: name in native if key == OWN else has(name, key))
     monkeypatch.setattr(dispatcher, "arrives", lambda name, key: key == OWN or arrives(name, key))
-    known = (dispatcher.kind, falls_back, differentiates_inside)
+    known = (dispatcher.kind, differentiates_inside)
     for each in known:
         each.cache_clear()
     yield
@@ -40,7 +41,7 @@ def own_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_the_dispatcher_knows_who_computes(operator: torch._ops.OpOverload, *, expected: bool) -> None:
-    assert falls_back(operator) is expected
+    assert (dispatcher.kind(str(operator.name())) == FALLBACK) is expected
 
 
 def test_operators_on_the_device_are_noted_once_in_their_order() -> None:
