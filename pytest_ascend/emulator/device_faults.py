@@ -29,7 +29,7 @@ import torch
 from pytest_ascend.emulator.choices import RECOVERING
 from pytest_ascend.emulator.registry import Kernel
 from pytest_ascend.emulator.system import determinism, runtime
-from pytest_ascend.emulator.tensors import tensors_in
+from pytest_ascend.system.dispatching import tensors_in
 from pytest_ascend.system.errors import UsageError, told
 
 #: CANN's names of the two errors are ACL_ERROR_RT_LOST_HEARTBEAT and ACL_ERROR_RT_AICORE_EXCEPTION.

@@ -22,8 +22,9 @@ from torch.utils._pytree import tree_map_only
 from pytest_ascend.emulator.device_faults import KINDS, inject, is_device_fault
 from pytest_ascend.emulator.graphs import BODIES, GRAPHS, Graph, Task, carry_out
 from pytest_ascend.emulator.registry import Body, Kernel
-from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS, tensors_in
+from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS
 from pytest_ascend.system.bundled import table
+from pytest_ascend.system.dispatching import tensors_in
 from pytest_ascend.system.errors import UsageError, choice
 
 

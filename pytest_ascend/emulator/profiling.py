@@ -43,7 +43,7 @@ class Measured:
 
 
 def _described(values: Iterable[Any]) -> list[tuple[list[int], str]]:
-    from pytest_ascend.emulator.tensors import tensors_in  # noqa: PLC0415  imports torch, which msprof needs not
+    from pytest_ascend.system.dispatching import tensors_in  # noqa: PLC0415  imports torch, which msprof needs not
 
     return [(list(each.shape), str(each.dtype).removeprefix("torch.")) for each in tensors_in(list(values))]
 

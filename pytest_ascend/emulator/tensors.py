@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.emulator.signature import PLAIN
 
@@ -90,11 +89,6 @@ class DeviceMemory:
         if not data:  # torch_npu allocates no memory for tensors without elements
             return torch.empty(shape, dtype=base.dtype)
         return base.as_strided(shape, strides, (data - self.address) // itemsize + offset)
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of an operator's inputs or outputs, those in lists and by name too."""
-    return [each for each in tree_flatten(value)[0] if isinstance(each, torch.Tensor)]
 
 
 def write(target: Any, value: Any) -> None:
