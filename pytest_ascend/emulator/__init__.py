@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_ascend.emulator.settings import EmulatorSettings
 
 if TYPE_CHECKING:
-    from pytest_ascend.emulator.bootstrap import activate, called, cann, is_active, missing, numerics
+    from pytest_ascend.emulator.bootstrap import activate, called, is_active, missing
 
-__all__ = ["EmulatorSettings", "activate", "called", "cann", "is_active", "missing", "numerics"]
+__all__ = ["EmulatorSettings", "activate", "called", "is_active", "missing"]
 
 
 def __getattr__(name: str) -> Any:

@@ -112,16 +112,6 @@ def activate(settings: EmulatorSettings = DEFAULTS) -> None:
         planted(settings.faults)
 
 
-def numerics() -> str:
-    """Return the numerics of this process's emulated device: exact or chip:SEED."""
-    return DEFAULTS.resolved().numerics
-
-
-def cann() -> str:
-    """Return the CANN release that this process's emulated device reports, such as 8.1.RC1."""
-    return DEFAULTS.resolved().cann
-
-
 def missing() -> tuple[str, ...]:
     """Return the CANN functions and operator types called since the last time that are not emulated."""
     buffer = ctypes.create_string_buffer(1 << 15)

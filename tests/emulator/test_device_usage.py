@@ -246,7 +246,7 @@ def test_too_much_memory_is_the_error_that_users_know() -> None:
 
 def test_the_cann_says_its_release() -> None:
     utils = torch.npu.utils
-    assert utils.get_cann_version() == utils.get_cann_version("RUNTIME") == emulator.cann()
+    assert utils.get_cann_version() == utils.get_cann_version("RUNTIME") == emulator.EmulatorSettings().resolved().cann
 
 
 def test_with_a_new_cann_integers_are_clamped_to_fractions() -> None:

@@ -39,7 +39,7 @@ def found():
 
 with_hf32 = found()
 torch.npu.conv.allow_hf32 = torch.npu.matmul.allow_hf32 = False
-print(json.dumps([emulator.numerics(), with_hf32, found()]))
+print(json.dumps([emulator.EmulatorSettings().resolved().numerics, with_hf32, found()]))
 """
 
 
@@ -52,7 +52,7 @@ def test_a_chip_computes_otherwise_and_no_worse(tmp_path: Path) -> None:
 
 
 def test_a_process_keeps_the_numerics_that_it_began_with() -> None:
-    assert emulator.numerics() == "exact"
+    assert emulator.EmulatorSettings().resolved().numerics == "exact"
     emulator.activate(emulator.EmulatorSettings(numerics="exact"))
     with pytest.raises(UsageError, match="started with numerics exact, and chip:1 is asked for"):
         emulator.activate(emulator.EmulatorSettings(numerics="chip:1"))
