@@ -17,6 +17,7 @@ from pytest_ascend.device import Device, Request, parse
 from pytest_ascend.device.probe import LIMIT_S, ask, numbering
 from pytest_ascend.doctor import examine, in_short
 from pytest_ascend.emulator import EmulatorSettings
+from pytest_ascend.emulator.choices import MOST_DEVICES
 from pytest_ascend.environment.identity import VISIBLE, Identity, identities, of_machine
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.npu_smi import NpuSmi
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 #: Symptoms of an NPU that does not start, and what to do; the first match counts.
 REMEDIES: list[tuple[str, str]] = table("plugin/remedies.json")
 OTHERWISE = "see that 'python -c \"import torch_npu\"' works and that npu-smi info lists the device"
-#: Limit of the emulated runtime.
-EMULATED_DEVICES = 16
 #: Hint where the emulated device does not come up.
 EMULATED = (
     "install what it runs, pip install 'pytest-ascend[emulated]'; or, if the soc version is unsupported, the torch_npu "
@@ -110,17 +109,17 @@ def _emulated(request: Request, settings: EmulatorSettings, *, isolated: bool) -
     from pytest_ascend import emulator
     from pytest_ascend.device.npu import Npu
 
-    if request.index >= EMULATED_DEVICES:
+    if request.index >= MOST_DEVICES:
         raise UsageError(
-            f"--ascend-device=emulated:{request.index}: there are at most {EMULATED_DEVICES} emulated devices",
-            hint=f"give emulated:0 to emulated:{EMULATED_DEVICES - 1}",
+            f"--ascend-device=emulated:{request.index}: there are at most {MOST_DEVICES} emulated devices",
+            hint=f"give emulated:0 to emulated:{MOST_DEVICES - 1}",
         )
-    if settings.devices > EMULATED_DEVICES:
+    if settings.devices > MOST_DEVICES:
         raise UsageError(
-            f"{settings.devices} devices were asked for", hint=f"there are at most {EMULATED_DEVICES} emulated ones"
+            f"{settings.devices} devices were asked for", hint=f"there are at most {MOST_DEVICES} emulated ones"
         )
     shown = [int(each) for each in os.environ.get(VISIBLE, "").split(",") if each.isascii() and each.isdigit()]
-    count = min(max([settings.devices, *(each + 1 for each in shown)]), EMULATED_DEVICES)
+    count = min(max([settings.devices, *(each + 1 for each in shown)]), MOST_DEVICES)
     settings = replace(settings, devices=count)
     emulator.activate(settings)
     by_itself = "This machine shows no sign of Ascend." if request.kind == "auto" else ""

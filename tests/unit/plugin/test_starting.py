@@ -14,11 +14,12 @@ from pytest_ascend.device import Request
 from pytest_ascend.device.npu import Npu
 from pytest_ascend.device.probe import LIMIT_S, Answer
 from pytest_ascend.emulator import EmulatorSettings
+from pytest_ascend.emulator.choices import MOST_DEVICES
 from pytest_ascend.environment.identity import Identity
 from pytest_ascend.environment.signs import Sign
 from pytest_ascend.errors import DeviceUnavailable, UsageError
 from pytest_ascend.plugin import preparation
-from pytest_ascend.plugin.preparation import EMULATED_DEVICES, Prepared
+from pytest_ascend.plugin.preparation import Prepared
 from pytest_ascend.run.outcomes import classify
 from pytest_ascend.run.reference import CpuReference, cpu_reference
 
@@ -43,7 +44,7 @@ def emulated(index: int = 0, **settings: Any) -> Prepared:
 
 
 def test_there_are_sixteen_emulated_devices_and_no_more(activated: list[EmulatorSettings]) -> None:
-    assert EMULATED_DEVICES == 16
+    assert MOST_DEVICES == 16
     assert emulated(15, devices=16).indices == tuple(range(16))
     with pytest.raises(UsageError, match="emulated:16: there are at most 16"):
         emulated(16, devices=16)
