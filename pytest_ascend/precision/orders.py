@@ -7,10 +7,10 @@ be small by chance.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,7 +31,7 @@ Way: TypeAlias = Callable[..., Any]
 _order: ContextVar[int] = ContextVar("order", default=0)
 
 
-@functools.lru_cache(maxsize=64)
+@lru_cache(maxsize=64)
 def _places(size: int, order: int) -> tuple[Tensor, Tensor]:
     """Return a permutation of ``size`` elements, and its inverse: the same for every tensor of this size."""
     taken = torch.randperm(size, generator=torch.Generator().manual_seed(order), device="cpu")
@@ -55,16 +55,12 @@ def _back(value: Any, dims: Sequence[int] | None = None) -> Any:
     return _flipped(value, dims, back=True)
 
 
-def _product(left: int, right: int) -> Way:
+def _product(left: int, right: int, func: Any, *args: Any, **kwargs: Any) -> Any:
     """Reverse the contracted dimension of two factors; ``left`` and ``right`` are their argument indices."""
-
-    def compute(func: Any, *args: Any, **kwargs: Any) -> Any:
-        given = list(args)
-        given[left] = _flipped(args[left], [-1])
-        given[right] = _flipped(args[right], [-1] if args[right].dim() == 1 else [-2])
-        return func(*given, **kwargs)
-
-    return compute
+    given = list(args)
+    given[left] = _flipped(args[left], [-1])
+    given[right] = _flipped(args[right], [-1] if args[right].dim() == 1 else [-2])
+    return func(*given, **kwargs)
 
 
 def _reduction(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -133,17 +129,13 @@ def _statistics_in_float32(func: Any, *args: Any) -> Any:
     return (*(each if each is None else each.to(args[0].dtype) for each in made[:kept]), *made[kept:])
 
 
-def _normalization(inputs: int, *, batch: bool) -> Way:
+def _normalization(inputs: int, func: Any, *args: Any, batch: bool) -> Any:
     """Reverse the positions, and the batch, of the first ``inputs`` arguments; restore the first result."""
-
-    def compute(func: Any, *args: Any) -> Any:
-        dims = [*([0] if batch else []), *range(2, args[0].dim())]
-        turned = [_flipped(each, dims) for each in args[:inputs]]
-        turned = turned if batch else [each.contiguous() for each in turned]  # as kernels of groups need it
-        made, *others = func(*turned, *args[inputs:])
-        return (_back(made, dims), *others)
-
-    return compute
+    dims = [*([0] if batch else []), *range(2, args[0].dim())]
+    turned = [_flipped(each, dims) for each in args[:inputs]]
+    turned = turned if batch else [each.contiguous() for each in turned]  # as kernels of groups need it
+    made, *others = func(*turned, *args[inputs:])
+    return (_back(made, dims), *others)
 
 
 def _convolution(func: Any, x: Tensor, weight: Tensor, *settings: Any) -> Any:
@@ -263,35 +255,27 @@ EARLY = 6
 FAITHFUL_UP_TO = 4
 
 
-def _saved(way: Way) -> Way:
+def _saved(way: Way, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Round faithfully what is saved for the gradient: float16 always, where one unit more is an error of its own.
 
     Other dtypes in four orders, which together cover all elements, and in every second late one: exponentials and roots
     need not be rounded to nearest, either. The other late ones sum in other orders.
     """
-
-    def compute(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        order = _order.get()
-        is_late = order > EARLY and order % 2 == 1
-        is_faithful = x.dtype is torch.float16 or 1 <= order <= FAITHFUL_UP_TO or is_late
-        return (_faithful if is_faithful else way)(func, x, *args, **kwargs)
-
-    return compute
+    order = _order.get()
+    is_late = order > EARLY and order % 2 == 1
+    is_faithful = x.dtype is torch.float16 or 1 <= order <= FAITHFUL_UP_TO or is_late
+    return (_faithful if is_faithful else way)(func, x, *args, **kwargs)
 
 
-def _normalized(way: Way) -> Way:
+def _normalized(way: Way, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """In later orders, change the reciprocal root that is saved for the gradient by two units in the last place.
 
     CUDA documents this error for its ``rsqrtf`` (C++ Programming Guide, mathematical functions); CANN documents none.
     """
-
-    def compute(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        *others, over = _saved(way)(func, x, *args, **kwargs)
-        if _order.get() > FAITHFUL_UP_TO and over.dtype is torch.float32:
-            over = _units_off(over)
-        return (*others, over)
-
-    return compute
+    *others, over = _saved(way, func, x, *args, **kwargs)
+    if _order.get() > FAITHFUL_UP_TO and over.dtype is torch.float32:
+        over = _units_off(over)
+    return (*others, over)
 
 
 def _batch_norm_backward(func: Any, *args: Any) -> Any:
@@ -300,7 +284,7 @@ def _batch_norm_backward(func: Any, *args: Any) -> Any:
     if _order.get() > FAITHFUL_UP_TO and not is_training and var.dtype is torch.float32:
         var = _units_off(var, 4.0)
     rest = (mean, var, saved_mean, saved_root, is_training, eps, wanted)
-    return _normalization(2, batch=True)(func, *given, *rest)
+    return _normalization(2, func, *given, *rest, batch=True)
 
 
 def _power(func: Any, base: Any, exponent: Any) -> Tensor:
@@ -424,22 +408,18 @@ def _near(x: Tensor) -> Tensor:
     return max(NEAR, torch.finfo(x.dtype).eps) * x.float().square().mean().sqrt()
 
 
-def _across(place: int, *kinks: float, bounds: slice | None = None) -> Way:
+def _across(place: int, kinks: Sequence[float] | slice, func: Any, *args: Any, **kwargs: Any) -> Any:
     """Move values near a kink to its other side: there a gradient passes or not, and the value hardly changes.
 
     ``place`` is the input's position; kinks are given, or are among the arguments.
     """
-
-    def compute(func: Any, *args: Any, **kwargs: Any) -> Any:
-        given, x = list(args), args[place]
-        if _order.get() or not x.numel() or x.dtype is torch.float64 or not x.is_floating_point():
-            return func(*args, **kwargs)
-        for kink in args[bounds] if bounds else kinks:
-            x = torch.where((x - kink).abs() <= _near(x), (2 * kink - x).to(x.dtype), x)
-        given[place] = x
-        return func(*given, **kwargs)
-
-    return compute
+    given, x = list(args), args[place]
+    if _order.get() or not x.numel() or x.dtype is torch.float64 or not x.is_floating_point():
+        return func(*args, **kwargs)
+    for kink in args[kinks] if isinstance(kinks, slice) else kinks:
+        x = torch.where((x - kink).abs() <= _near(x), (2 * kink - x).to(x.dtype), x)
+    given[place] = x
+    return func(*given, **kwargs)
 
 
 def _extreme(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -498,12 +478,12 @@ def _decision(func: Any, x: Tensor, *others: Any, **kwargs: Any) -> Any:
 
 #: Operators with a kink, by the operator that computes their gradient.
 KINKED: Mapping[str, Way] = {
-    "relu": _across(0, 0.0),
-    "leaky_relu_backward": _across(1, 0.0),
-    "_prelu_kernel_backward": _across(1, 0.0),
-    "hardtanh_backward": _across(1, bounds=slice(2, 4)),
-    "hardswish_backward": _across(1, -3.0, 3.0),
-    "hardsigmoid_backward": _across(1, -3.0, 3.0),
+    "relu": partial(_across, 0, (0.0,)),
+    "leaky_relu_backward": partial(_across, 1, (0.0,)),
+    "_prelu_kernel_backward": partial(_across, 1, (0.0,)),
+    "hardtanh_backward": partial(_across, 1, slice(2, 4)),
+    "hardswish_backward": partial(_across, 1, (-3.0, 3.0)),
+    "hardsigmoid_backward": partial(_across, 1, (-3.0, 3.0)),
     **dict.fromkeys(("max", "min", "max_pool2d_with_indices", "max_pool3d_with_indices"), _extreme),
     **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "sgn"), _decision),
 }
@@ -511,19 +491,22 @@ KINKED: Mapping[str, Way] = {
 WAYS: Mapping[str, Way] = {
     **KINKED,
     **dict.fromkeys(("sort", "topk", "kthvalue", "median", "nanmedian", "mode"), _among_equals),
-    **dict.fromkeys(("mm", "bmm", "mv", "dot"), _product(0, 1)),
-    **dict.fromkeys(("addmm", "addmv", "baddbmm"), _product(1, 2)),
+    **dict.fromkeys(("mm", "bmm", "mv", "dot"), partial(_product, 0, 1)),
+    **dict.fromkeys(("addmm", "addmv", "baddbmm"), partial(_product, 1, 2)),
     **dict.fromkeys(("sum", "mean", "var_mean", "logsumexp", "prod", "norm", "linalg_vector_norm"), _reduction),
     **dict.fromkeys(("var", "std"), _variance),
     **dict.fromkeys(("cumsum", "cumprod"), _cumulative),
-    **dict.fromkeys(("_softmax", "_log_softmax"), _saved(_softmax)),
+    **dict.fromkeys(("_softmax", "_log_softmax"), partial(_saved, _softmax)),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _softmax),
-    "native_layer_norm": _normalized(_layer_norm),
+    "native_layer_norm": partial(_normalized, _layer_norm),
     "native_layer_norm_backward": _layer_norm_backward,
-    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), _normalized(_normalization(1, batch=True))),
+    **dict.fromkeys(
+        ("native_batch_norm", "_native_batch_norm_legit"),
+        partial(_normalized, partial(_normalization, 1, batch=True)),
+    ),
     "native_batch_norm_backward": _batch_norm_backward,
-    "native_group_norm": _normalized(_normalization(1, batch=False)),
-    "native_group_norm_backward": _normalization(2, batch=False),
+    "native_group_norm": partial(_normalized, partial(_normalization, 1, batch=False)),
+    "native_group_norm_backward": partial(_normalization, 2, batch=False),
     "_weight_norm_interface": _weight_norm,
     "_weight_norm_interface_backward": _weight_norm_backward,
     "convolution": _convolution,
