@@ -262,13 +262,10 @@ def _compared(func: Any, args: Any, kwargs: Any, number: Tensor, moved: Tensor) 
     return torch.where(number.isfinite(), other, func(*args, **kwargs))
 
 
-def _remainder(rounded: Callable[[Tensor], Tensor]) -> _Decide:
-    def compute(func: Any, args: Any, kwargs: Any, _: Tensor, moved: Tensor) -> Any:
-        usual = func(*args, **kwargs)
-        steps = ((args[0] - usual) / args[1]).round() - rounded(moved)
-        return usual + torch.where(steps == 0, 0, steps * args[1])
-
-    return compute
+def _remainder(rounded: Callable[[Tensor], Tensor], func: Any, args: Any, kwargs: Any, _: Tensor, moved: Tensor) -> Any:
+    usual = func(*args, **kwargs)
+    steps = ((args[0] - usual) / args[1]).round() - rounded(moved)
+    return usual + torch.where(steps == 0, 0, steps * args[1])
 
 
 def _divided(func: Any, args: Any, kwargs: Any, number: Tensor, moved: Tensor) -> Any:
@@ -288,8 +285,8 @@ DECIDING: Mapping[str, tuple[int | Callable[[Any, Any], Any], _Decide]] = {
     "searchsorted": (1, _of_moved),
     "frac": (0, lambda func, args, kwargs, number, moved: func(*args, **kwargs) + number.trunc() - moved.trunc()),
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne"), (sub, _compared)),
-    "remainder": (truediv, _remainder(torch.floor)),
-    "fmod": (truediv, _remainder(torch.trunc)),
+    "remainder": (truediv, partial(_remainder, torch.floor)),
+    "fmod": (truediv, partial(_remainder, torch.trunc)),
     **dict.fromkeys(("floor_divide", "div"), (truediv, _divided)),
     "_to_copy": (0, _of_moved),
 }
