@@ -25,6 +25,7 @@ from pytest_ascend.operators.samples import (
     uniform,
     whole,
 )
+from pytest_ascend.system.dispatching import torch_is_before
 
 from ..makers import by, exactly, in_family, numbers, over
 
@@ -163,8 +164,7 @@ def _has_heads(query: torch.Tensor, key: torch.Tensor, *_: Any, **__: Any) -> bo
 
 _attention_of = partial(Operator, function=F.scaled_dot_product_attention, terms=64, nonfinite=False, sweep=_has_heads)
 #: torch 2.5 brought both.
-_can_group = tuple(int(each) for each in torch.__version__.split(".")[:2]) >= (2, 5)
-_GROUPED = "torch.nn.functional.scaled_dot_product_attention" + ("" if _can_group else "(enable_gqa=True)")
+_GROUPED = "torch.nn.functional.scaled_dot_product_attention" + ("(enable_gqa=True)" if torch_is_before(2, 5) else "")
 
 OPERATORS = in_family(
     "linear algebra",
