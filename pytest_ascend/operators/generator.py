@@ -323,7 +323,8 @@ def _laid_out(operator: Operator, sample: Sample, layout: str, number: int, call
         return sample.expanded(set(places) - {0} if changes_first else places), layout
     is_taken = operator.layouts is True or layout in (operator.layouts or ())
     if len(places) < count and layout in CHANGES and is_taken:
-        return sample.with_layout(layout, places[0]), ""
+        laid = sample.with_places(lambda leaf, its: Variant(values=leaf, how=layout) if its == places[0] else leaf)
+        return laid, ""
     return sample, layout
 
 

@@ -563,10 +563,6 @@ class Sample:
         kwargs = {key: changed if key == place else each for key, each in self.kwargs.items()}
         return replace(self, args=tuple(args), kwargs=kwargs)
 
-    def with_layout(self, layout: str, place: int) -> Sample:
-        """Return the same call with one of its tensors, by its place, laid out as :data:`CHANGES` has it."""
-        return self.with_places(lambda leaf, its: Variant(values=leaf, how=layout) if its == place else leaf)
-
     def with_places(self, change: Callable[[Source, int], Source]) -> Sample:
         """Return the same call with each tensor changed, by its place: two of a call may share a description."""
         places = itertools.count()
