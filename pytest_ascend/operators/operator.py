@@ -269,11 +269,6 @@ class Operator:
         """What its family says."""
         return FAMILIES.get(self.family, _UNKNOWN)
 
-    @property
-    def is_given_strides(self) -> bool:
-        """Whether strides are among its arguments: where a tensor lies otherwise, they lead to other elements."""
-        return self.name.startswith("as_strided")
-
     def samples(self, dtype: str) -> tuple[Sample, ...]:
         """Return all samples for a dtype, with unique names. Raises UsageError if there are none."""
         return _samples(self, dtype)

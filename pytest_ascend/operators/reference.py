@@ -86,10 +86,7 @@ class Definition:
 
     def _computed(self, sample: Sample, dtype: str, *, backward: bool) -> Results:
         own, function = getattr(torch, dtype), self.operator.definition or self.operator.function
-
-        def compute(change: Change) -> Tensors:
-            return _run(function, self.operator, sample, own, change, backward=backward)
-
+        compute = partial(_run, function, self.operator, sample, own, backward=backward)
         with numbers_in_float64():
             expected = compute(widened)
         # A result has the dtype that the operator names for it, or one of the case's precision.
@@ -124,13 +121,11 @@ def computed(
 
     With ``backward``, differentiate instead, from the same grad_outputs.
     """
-    layouts = layouts[:1] if operator.is_given_strides else layouts
+    # Given strides lead to other elements where a tensor lies otherwise.
+    layouts = layouts[:1] if operator.name.startswith("as_strided") else layouts
     kind, exactly = getattr(torch, dtype), operator.definition or operator.function
     given = sample.arguments(operator.name, kind)
-
-    def own(change: Change) -> Tensors:
-        return _run(operator.function, operator, sample, kind, change, given, backward=backward)
-
+    own = partial(_run, operator.function, operator, sample, kind, given=given, backward=backward)
     with numbers_in_float64():
         exact = _run(exactly, operator, sample, kind, widened, given, backward=backward)
     runs = [_or_rounded(own, calling.onto(CPU, layout), kind) for layout in layouts[:1]]
@@ -142,11 +137,9 @@ def computed(
 
 def own_forward(operator: Operator, given: Any, change: Change, kind: torch.dtype) -> Tensors:
     """Return what the CPU computes in the dtype itself from given inputs, changed."""
-
-    def compute(change: Change) -> Tensors:
-        return list(calling.forward(operator, operator.function, *calling.on_tensors(change, given)))
-
-    return _or_rounded(compute, change, kind)
+    return _or_rounded(
+        lambda each: [*calling.forward(operator, operator.function, *calling.on_tensors(each, given))], change, kind
+    )
 
 
 def _or_rounded(compute: Callable[[Change], Tensors], change: Change, kind: torch.dtype) -> Tensors:
@@ -176,10 +169,7 @@ def _rounded_once(compute: Callable[[Change], Tensors], kind: torch.dtype) -> tu
 
 def own_gradients(operator: Operator, sample: Sample, kind: torch.dtype, given: Any) -> Tensors:
     """Differentiate on the CPU in the dtype itself; ``given`` are the sample's arguments."""
-
-    def own(change: Change) -> Tensors:
-        return _run(operator.function, operator, sample, kind, change, given, backward=True)
-
+    own = partial(_run, operator.function, operator, sample, kind, given=given, backward=True)
     return _or_rounded(own, calling.onto(CPU), kind)
 
 
