@@ -229,13 +229,8 @@ def layers(
             _, calls = run(on_device, args, named, autocast, backward)
         except Exception:
             with runs_on_cpu(model):  # or else it is not the device's fault
-                run(
-                    copy.deepcopy(model).cpu(),
-                    mapped(inputs, own("cpu")),
-                    mapped(kwargs, own("cpu")),
-                    autocast,
-                    backward,
-                )
+                args, named = mapped((inputs, kwargs), own("cpu"))
+                run(copy.deepcopy(model).cpu(), args, named, autocast, backward)
             raise
     reference: list[Call] = []  # of the model in float64 on the CPU
     with contextlib.suppress(Exception), stand_ins([], wide=True):  # written for one dtype; its errors are only shown

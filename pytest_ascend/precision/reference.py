@@ -196,9 +196,7 @@ class Source:
 
             # Record, at the next call, the dtype of autocast, if any.
             handle = owner.register_forward_pre_hook(see, with_kwargs=True)
-        self.args, self.kwargs = (
-            mapped(each, lambda x: _own(_strided(x), x.detach().cpu())) for each in (self.args, dict(self.kwargs))
-        )
+        self.args, self.kwargs = mapped((self.args, dict(self.kwargs)), lambda x: _own(_strided(x), x.detach().cpu()))
 
     def exact(self) -> Any:
         """Compute in float64, and return references. Raises :class:`UsageError` if random numbers change the result."""
@@ -343,7 +341,7 @@ class Source:
     def _compute(self, convert: Change, autocast: Any, contexts: Iterable[Any], seed: int | None = None) -> Any:
         owner = _owner(self.subject)
         subject = self.subject if owner is None else _copied(self.subject, owner, convert)
-        args, kwargs = (mapped(each, convert) for each in (self.args, self.kwargs))
+        args, kwargs = mapped((self.args, self.kwargs), convert)
         _forget(owner)
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[]))

@@ -141,16 +141,14 @@ class ModuleResults:
 
     def on(self, device: torch.device) -> ModuleResults:
         """Return these with new results of a device."""
-        args, named = (
-            mapped(each, lambda tensor: tensor.detach().to(device, copy=True)) for each in (self.inputs, self.kwargs)
-        )
+        args, named = mapped((self.inputs, self.kwargs), lambda tensor: tensor.detach().to(device, copy=True))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             model = copy.deepcopy(self.model).to(device)
             try:
                 actual = outputs_and_gradients(model, args, named, casting(device.type, self.autocast))
             except Exception:
-                args, named = (mapped(each, Tensor.cpu) for each in (self.inputs, self.kwargs))
+                args, named = mapped((self.inputs, self.kwargs), Tensor.cpu)
                 with runs_on_cpu(self.model):  # or else it is not the device's fault
                     cpu = copy.deepcopy(self.model).cpu()
                     outputs_and_gradients(cpu, args, named, casting("cpu", self.autocast))
@@ -230,7 +228,7 @@ def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any])
     for name, module in copied.named_modules():
         module.register_forward_pre_hook(partial(enter, name))
         module.register_forward_hook(leave)
-    args, named = (mapped(each, lambda tensor: tensor.detach().cpu()) for each in (inputs, dict(kwargs)))
+    args, named = mapped((inputs, dict(kwargs)), lambda tensor: tensor.detach().cpu())
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         copied(*args, **named)
     return _listed([each or "the model itself" for each in found]) or "its backward pass"
@@ -299,7 +297,7 @@ def models(
         expected = source.exact()
     if (drawn := seen.names & RANDOM) and source.depends_on_seed(expected):
         raise _refusal(original, inputs, kwargs, drawn)
-    args, named = (mapped(each, lambda tensor: tensor.to(device)) for each in (inputs, kwargs))
+    args, named = mapped((inputs, kwargs), lambda tensor: tensor.to(device))
     with without_hf32(device) as note:
         calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]
     keyed = [(call, (pairs[call.name], call.number)) for call in calls if call.name in pairs]
