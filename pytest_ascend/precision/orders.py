@@ -20,10 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend.precision.choices import deciding
 from pytest_ascend.precision.formats import INTEGERS
-from pytest_ascend.system.dispatching import EagerDispatchMode
-
-#: Formats that a model rounds to repeatedly.
-SHORT = (torch.float16, torch.bfloat16)
+from pytest_ascend.system.dispatching import HALF, EagerDispatchMode
 
 #: Another way to compute an operator: gets the operator, its arguments and keywords.
 Way: TypeAlias = Callable[..., Any]
@@ -150,7 +147,7 @@ def _convolution(func: Any, x: Tensor, weight: Tensor, *settings: Any) -> Any:
 
 def _by_taps(convolve: Callable[[Tensor, bool], Tensor], weight: Tensor) -> Tensor:
     """Add up two parts of a convolution in groups, of weights chosen at random: the CPU has one order for its taps."""
-    if weight.dtype in SHORT:  # it would round the parts
+    if weight.dtype in HALF:  # it would round the parts
         return convolve(weight, True)
     chosen = _by_chance(weight)
     made = convolve(weight.where(chosen, 0), True) + convolve(weight.where(~chosen, 0), False)
@@ -546,7 +543,7 @@ class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         way = WAYS.get(name)
         if way is None or func._schema.is_mutable:  # noqa: SLF001 - no public name exists
             return func(*args, **kwargs)
-        has_short = any(isinstance(each, Tensor) and each.dtype in SHORT for each in args)
+        has_short = any(isinstance(each, Tensor) and each.dtype in HALF for each in args)
         # A sum in float32 may lose more by cancellation than a faithful rounding to 16 bits; so may a norm in 16 bits
         # in the gradients of float32 weights.
         is_mixed = any(isinstance(each, Tensor) and each.dtype is torch.float32 for each in args)

@@ -26,7 +26,7 @@ from pytest_ascend.precision.choices import (
     moved_decisions,
 )
 from pytest_ascend.precision.nested import Change, mapped, tensors_in, widened
-from pytest_ascend.precision.orders import EARLY, SHORT, other_order
+from pytest_ascend.precision.orders import EARLY, other_order
 from pytest_ascend.precision.stand_ins import (
     autocast_elsewhere,
     autocast_of,
@@ -35,7 +35,7 @@ from pytest_ascend.precision.stand_ins import (
     without_float64,
     writes,
 )
-from pytest_ascend.system.dispatching import unseen
+from pytest_ascend.system.dispatching import HALF, unseen
 from pytest_ascend.system.errors import UsageError
 
 
@@ -86,7 +86,7 @@ class Reference(Tensor):
         found = self.ways(mode, count)
         if mode.autocast is not None and not found:  # limits of float32 alone would reject what autocast rounds
             found = self.ways(Mode(dtype=mode.autocast), count)
-        if mode == Mode() and found and found[0].dtype is not dtype and dtype in SHORT:
+        if mode == Mode() and found and found[0].dtype is not dtype and dtype in HALF:
             # No call was seen, under autocast or without: the dtype tells which it was.
             lowered = self.ways(Mode(autocast=dtype), count)
             found = lowered if lowered and lowered[0].dtype is dtype else self.ways(Mode(dtype=dtype), count) or found
@@ -264,8 +264,8 @@ class Source:
         """Return how a device computed a result of ``dtype``, as far as known."""
         if (autocast := self.autocast or next(iter(self._called), None)) is not None:
             return Mode(autocast=autocast)
-        own = self._known.get(Mode()) or ([] if dtype not in SHORT else self._leaves(Mode(), USUAL))
-        if self._called and own and dtype in SHORT and all(dtype is not each.dtype for each in own[0]):
+        own = self._known.get(Mode()) or ([] if dtype not in HALF else self._leaves(Mode(), USUAL))
+        if self._called and own and dtype in HALF and all(dtype is not each.dtype for each in own[0]):
             return Mode(dtype=dtype)
         return Mode()
 

@@ -30,10 +30,10 @@ from pytest_ascend.precision.layers import (
     runs_on_cpu,
 )
 from pytest_ascend.precision.nested import Leaf, leaves, mapped, tensors_in
-from pytest_ascend.precision.orders import SHORT
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Reference, Source, in_shapes_of, initialise, plain
 from pytest_ascend.precision.stand_ins import active, cann_formulas
 from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.system.dispatching import HALF
 from pytest_ascend.system.errors import UsageError
 
 #: Share of its limit from which an output that agrees is judged layer by layer, too. Correct devices use half: errors
@@ -86,7 +86,7 @@ def whole(
     if not locate:
         return verdict
     if verdict.agrees:  # an output with 16 bits perhaps with more of its limit than correct devices use
-        is_short = any(each.dtype in SHORT for each in tensors_in(both.actual["output"]))
+        is_short = any(each.dtype in HALF for each in tensors_in(both.actual["output"]))
         outputs = (each for each in parts if ".output" in each.path)
         if not (is_short and any((each.metrics.get("limit_used") or 0) > NARROW for each in outputs)):
             return verdict
@@ -401,7 +401,7 @@ def _against(
     )
     dtypes = {each.dtype for each in tensors_in(call.output)}
     is_alike = layer.input_agrees and len(pairs) == len(tensors) == len(given)
-    if not is_alike or len(dtypes) != 1 or not dtypes <= set(SHORT):
+    if not is_alike or len(dtypes) != 1 or not dtypes <= set(HALF):
         return layer
     try:
         ours, theirs = (each.source(one).exact()[0] for each, one in zip(copies, (call, other), strict=True))
