@@ -39,29 +39,21 @@ def scaled(gain: float) -> Draw:
     return lambda key, shape: inputs.normal(key, shape, std=math.sqrt(gain / math.prod(shape[1:])))
 
 
-def centred(gain: float) -> Draw:
+def centred(gain: float, key: str, shape: Shape) -> Tensor:
     """Sample as :func:`scaled`, with weights that sum to zero for each output.
 
     A ReLU's output is positive. Weights with another sum would pass its mean on from layer to layer, until all images
     look the same. The mean is subtracted in integers, so that the order of summation does not matter.
     """
-
-    def draw(key: str, shape: Shape) -> Tensor:
-        whole = inputs.normal(key, shape, std=inputs.STD_OF_SUM).to(torch.int64).flatten(1)
-        whole -= whole.sum(1, keepdim=True).div(whole.shape[1], rounding_mode="floor")
-        return (whole.float() * (math.sqrt(gain / whole.shape[1]) / inputs.STD_OF_SUM)).reshape(shape)
-
-    return draw
-
-
-def zero(_key: str, shape: Shape) -> Tensor:
-    return torch.zeros(shape, dtype=torch.int64)
+    whole = inputs.normal(key, shape, std=inputs.STD_OF_SUM).to(torch.int64).flatten(1)
+    whole -= whole.sum(1, keepdim=True).div(whole.shape[1], rounding_mode="floor")
+    return (whole.float() * (math.sqrt(gain / whole.shape[1]) / inputs.STD_OF_SUM)).reshape(shape)
 
 
 #: By model, what makes tensors whose name matches a pattern: the first one that does.
 RULES: Mapping[str, tuple[tuple[str, Draw], ...]] = {
     "resnet50": (
-        (r"num_batches_tracked$", zero),
+        (r"num_batches_tracked$", lambda _, shape: torch.zeros(shape, dtype=torch.int64)),
         (r"running_mean$", spread(-0.1, 0.1)),
         (r"running_var$", spread(0.75, 1.25)),
         # Sixteen blocks add to their shortcuts; together they must not add much more than the image itself.
@@ -71,8 +63,8 @@ RULES: Mapping[str, tuple[tuple[str, Draw], ...]] = {
         (r"bn[12]\.bias$", spread(0.5, 1.0)),
         (r"(bn3|downsample\.1)\.bias$", spread(0.0, 0.1)),
         (r"fc\.bias$", spread(-0.1, 0.1)),
-        (r"fc\.weight$", centred(16.0)),
-        (r"weight$", centred(3.0)),  # without its mean, a ReLU's output has about a third of the mean square
+        (r"fc\.weight$", partial(centred, 16.0)),
+        (r"weight$", partial(centred, 3.0)),  # without its mean, a ReLU's output has about a third of the mean square
     ),
     "vit_b_16": (
         (r"(pos_embedding|class_token)$", partial(inputs.normal, std=0.25)),

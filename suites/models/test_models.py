@@ -25,7 +25,6 @@ from pytest_ascend.run.comparing import PrecisionCompare
 
 from . import CASES_OF_RUN, OF_ALONE, OF_RUNS, OF_VARIANTS
 from .computation import MODES, forward, images, train, weights
-from .computation import Observed as Trained
 from .goldens import expected, reference_runs
 from .passing import ALIKE, copied, one_pass, right, short
 from .variants import ALONE, VARIANT_OF, Variant
@@ -144,11 +143,7 @@ Observe: TypeAlias = Callable[[str, str, str], dict[str, Tensor]]
 @pytest.fixture(scope="module")
 def observe(npu_device: torch.device) -> Observe:
     """Return the device's results for a model in a mode, by property; one training serves three of them."""
-
-    def computed(compute: Callable[..., Trained], model: str, mode: str) -> Trained:
-        return compute(model, MODES[mode], npu_device)
-
-    run = once(computed, of="device")
+    run = once(lambda compute, model, mode: compute(model, MODES[mode], npu_device), of="device")
     return lambda model, mode, what: run(forward if what == "forward" else train, model, mode)[what]
 
 

@@ -6,11 +6,10 @@ the CPU during the test: stored, they would take some megabytes each.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 
 from pytest_ascend.records.case import Case
+from pytest_ascend.system.bundled import beside
 
 #: The properties of a variant, all from one forward and backward pass.
 ASPECTS = ("forward", "loss", "layers", "gradients")
@@ -39,7 +38,7 @@ class Variant:
 
 
 #: Model -> mode, batch, training mode, channels-last. ViT-B/16 takes four times as long: each dtype, up to four images.
-ROWS: dict[str, list[tuple[str, int, bool, bool]]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+ROWS: dict[str, list[tuple[str, int, bool, bool]]] = beside(__file__, "variants.json")
 VARIANTS = tuple(Variant(model, *row) for model, rows in ROWS.items() for row in rows)
 
 #: A case -> its variant, and the aspect that it is about.
