@@ -206,7 +206,7 @@ def shifted(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def channels_last(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Place an image with its channels innermost in memory."""
+    """Place an image with its channels innermost in memory: by permuting, as torch_npu refuses the memory format."""
     if tensor.ndim != 4:
         return tensor.to(device)
     return tensor.permute(0, 2, 3, 1).contiguous().to(device).permute(0, 3, 1, 2)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
+from pytest_ascend.operators.calling import channels_last
 from pytest_ascend.parity.ensemble import MOVED_BY, Observed, Reference, fingerprint, fingerprints, move
 from pytest_ascend.precision.stand_ins import once, products_in_float32
 
@@ -40,11 +41,6 @@ def short(tensor: Tensor) -> Tensor:
     return tensor.bfloat16().half().float()
 
 
-def strided(tensor: Tensor) -> Tensor:
-    """Return channels innermost in memory, as torch_npu has to accept: it refuses ``torch.channels_last``."""
-    return tensor.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2) if tensor.dim() == 4 else tensor
-
-
 def one_pass(variant: Variant, model: nn.Module, device: torch.device) -> Observed:
     """Run ``model`` forward and backward; return "forward", "loss", "layers" and "gradients". The model is changed.
 
@@ -57,9 +53,9 @@ def one_pass(variant: Variant, model: nn.Module, device: torch.device) -> Observ
     model.to(device).train(variant.training)
     x = short(images(variant.batch)).to(device=device, dtype=dtype)
     if variant.channels_last:
-        x = strided(x)
+        x = channels_last(x, device)
         for each in model.parameters():
-            each.data = strided(each.data)
+            each.data = channels_last(each.data, device)
     layers: dict[str, Tensor] = {}
     for name, module in model.named_modules():
         module.register_forward_hook(partial(_keep, layers, name or "(model)"))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
+from pytest_ascend.operators.calling import channels_last
 from pytest_ascend.precision import Samples
 from pytest_ascend.run import inputs
 
@@ -114,11 +115,6 @@ def _leaves(
 _OF_CONSTANTS = ("softmax", "log_softmax", "logsumexp", "layer_norm", "group_norm", "batch_norm")
 
 
-def _channels_last(x: T) -> T:
-    """Return a copy whose channels lie innermost: by permuting, since torch_npu makes none by its memory format."""
-    return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-
-
 def _gradients(
     name: str, function: Function, device: torch.device, dtype: torch.dtype, *, whole: bool = False
 ) -> dict[str, T]:
@@ -137,7 +133,7 @@ def _gradients(
     turned = drawn("turned", result.shape[::-1]).permute([*range(result.dim())][::-1])
     kinds["gradient {}, of a transposed one"] = grad(result, grad_outputs=turned, retain_graph=True)
     if any(each.dim() == 4 for each in views):
-        last = function.call(*(_channels_last(x) if x.dim() == 4 else x for x in views))
+        last = function.call(*(channels_last(x, device) for x in views))
         kinds["gradient {}, channels last"] = grad(last, grad_outputs=turned, retain_graph=True)
     # All others are frozen, which torch_npu 2.1 refuses for convolutions of one dimension.
     for place in range(len(views)) if len(views) > 1 and name != "conv1d" else ():
@@ -217,7 +213,8 @@ def _accumulated(at: At) -> None:
 def _dropped(at: At) -> None:
     """What is dropped has no gradient, and what is kept has its own, in whatever order the tensor lies in memory."""
     ones = torch.ones(4, 6, 5, 7, device=at.device)
-    views = {"plain": ones, "transposed": ones.mT, "channels last": _channels_last(ones), "stepped": ones[..., ::2]}
+    last = channels_last(ones, at.device)
+    views = {"plain": ones, "transposed": ones.mT, "channels last": last, "stepped": ones[..., ::2]}
     for name, view in views.items():
         x = view.detach().requires_grad_()
         found = F.dropout(x, 0.5)

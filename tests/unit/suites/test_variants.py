@@ -8,9 +8,10 @@ from itertools import combinations, product
 import pytest
 import torch
 
+from pytest_ascend.operators.calling import channels_last
 from pytest_ascend.precision import stand_ins
 from suites.models.computation import images
-from suites.models.passing import short, strided
+from suites.models.passing import short
 from suites.models.variants import ROWS, VARIANTS
 
 MODES = {"float32", "bfloat16", "float16", "autocast-bfloat16", "autocast-float16"}
@@ -42,8 +43,8 @@ def test_short_numbers_are_the_same_in_every_dtype() -> None:
 
 def test_strided_tensors_hold_the_same_with_channels_innermost() -> None:
     tensor = torch.randn(2, 3, 4, 5)
-    assert strided(tensor).equal(tensor)
-    assert strided(tensor).stride() == tensor.to(memory_format=torch.channels_last).stride()
+    assert channels_last(tensor, tensor.device).equal(tensor)
+    assert channels_last(tensor, tensor.device).stride() == tensor.to(memory_format=torch.channels_last).stride()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
