@@ -44,11 +44,8 @@ PARTS = {"the first row": slice(0, 1), "the third row": slice(2, 3), "two rows":
 def drawn(case: Case, device: torch.device) -> tuple[Computation, Sample]:
     computation = _BY_NAME[case.subject]
     made = computation.inputs(InputFactory(f"stability/{computation.name}", getattr(torch, case.dtype)))
-
-    def there(each: torch.Tensor) -> torch.Tensor:
-        return each.detach().to(device).requires_grad_(each.requires_grad)
-
-    args, kwargs = on_tensors(there, (made.args, dict(made.kwargs)))
+    given = made.args, dict(made.kwargs)
+    args, kwargs = on_tensors(lambda each: each.detach().to(device).requires_grad_(each.requires_grad), given)
     return computation, Sample(name=made.name, args=args, kwargs=kwargs)
 
 
