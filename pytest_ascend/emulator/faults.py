@@ -334,15 +334,11 @@ def _one_key_more(given: list[Any], heads: int) -> None:
         given[heads + _MODE], given[heads + _NEXT_TOKENS] = 4, 1
 
 
-def _mask_beyond(change: Change) -> Callable[[list[Any], int], None]:
+def _mask_beyond(change: Change, given: list[Any], _: int) -> None:
     """Change a mask from its key 512 on, where it is one for each score."""
-
-    def changed(given: list[Any], _: int) -> None:
-        mask = given[_MASK]
-        if mask is not None and 512 < mask.shape[-1] < 2048:
-            given[_MASK] = torch.cat((mask[..., :512], change(mask)[..., 512:]), -1)
-
-    return changed
+    mask = given[_MASK]
+    if mask is not None and 512 < mask.shape[-1] < 2048:
+        given[_MASK] = torch.cat((mask[..., :512], change(mask)[..., 512:]), -1)
 
 
 # --- captured graphs: these replace the functions in ``graphs.BODIES`` ---
@@ -484,10 +480,10 @@ FAULTS: dict[str, Fault] = {
     "attention-reads-first-page": _in_inference(_first_page_again),
     "attention-reads-padding": _in_inference(_up_to_a_page),
     "causal-mask-off-by-one": _in_inference(_one_key_more),
-    "mask-ignored-beyond-512": _in_inference(_mask_beyond(torch.zeros_like)),
-    "mask-all-beyond-512": _in_inference(_mask_beyond(torch.ones_like)),
-    "mask-inverted-beyond-512": _in_inference(_mask_beyond(torch.logical_not)),
-    "mask-repeated-beyond-512": _in_inference(_mask_beyond(lambda mask: mask.roll(512, -1))),
+    "mask-ignored-beyond-512": _in_inference(partial(_mask_beyond, torch.zeros_like)),
+    "mask-all-beyond-512": _in_inference(partial(_mask_beyond, torch.ones_like)),
+    "mask-inverted-beyond-512": _in_inference(partial(_mask_beyond, torch.logical_not)),
+    "mask-repeated-beyond-512": _in_inference(partial(_mask_beyond, lambda mask: mask.roll(512, -1))),
     "cache-slot-off-by-one": {"aclnnScatterPaKvCache": _given(lambda slots: (slots - 1).clamp(min=-1), 2)},
     "mrope-takes-neighbours": dict.fromkeys(
         ("aclnnRopeWithSinCosCache", "aclnnRopeWithSinCosCacheV2"),
