@@ -29,6 +29,7 @@ from pytest_ascend.operators.samples import (
     Values,
     Variant,
     call,
+    is_index,
     on_leaves,
     sources_in,
     with_sizes,
@@ -267,11 +268,6 @@ def with_rank(operator: Operator, template: Sample, number: int) -> Sample:
         return replace(leaf, shape=shape) if isinstance(leaf, Values) else leaf.picked(shape, key)
 
     return template.with_sources(changed)
-
-
-def is_index(leaf: Source) -> bool:
-    """Whether a tensor has a dtype of its own: an index, a mask."""
-    return bool(leaf.dtype) if isinstance(leaf, Values) else isinstance(leaf, StoredTensor) and not leaf.follows
 
 
 def with_list_length(operator: Operator, template: Sample, number: int) -> Sample:

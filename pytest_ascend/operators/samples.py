@@ -422,6 +422,12 @@ def given(*numbers: Number, shape: tuple[int, ...] | None = None, dtype: str = "
 #: The description of a tensor in a sample.
 Source: TypeAlias = Values | StoredTensor | Variant
 
+
+def is_index(leaf: Source) -> bool:
+    """Whether a tensor has a dtype of its own: an index, a mask."""
+    return bool(leaf.dtype) if isinstance(leaf, Values) else isinstance(leaf, StoredTensor) and not leaf.follows
+
+
 #: Elements of a large tensor, and terms in the longest sum over any other.
 LONG, USUAL_TERMS = 512, 256
 
@@ -579,13 +585,8 @@ class Sample:
 
     def with_whole_numbers(self) -> Sample:
         """Return the same call with -1, 0 and 1 in place of its numbers, whose sums are exact in any order."""
-
-        def whole(leaf: Any) -> Any:
-            follows = isinstance(leaf, Variant) or (isinstance(leaf, Values) and not leaf.dtype)
-            follows |= isinstance(leaf, StoredTensor) and leaf.follows
-            return Variant(values=leaf, how="whole") if follows else leaf
-
-        return replace(self.with_sources(whole), name=f"{self.name}, whole numbers", group=EXACT)
+        changed = self.with_places(lambda leaf, _: leaf if is_index(leaf) else Variant(values=leaf, how="whole"))
+        return replace(changed, name=f"{self.name}, whole numbers", group=EXACT)
 
     def expanded(self, places: Collection[int] | None = None) -> Sample:
         """Return the same call with every tensor expanded along its first dimension, or only those of these places."""
