@@ -67,7 +67,7 @@ class Definition:
     """The reference of an operator with a definition, computed on the CPU when needed."""
 
     operator: Operator
-    _known: dict[tuple[str, str, bool, str], Results] = field(default_factory=dict)
+    _known: dict[tuple[str, str, bool, str], Results] = field(default_factory=dict, kw_only=True)
 
     def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
         """Return the samples for a property in a dtype."""
@@ -217,20 +217,15 @@ BACKWARD = "backward"
 
 
 @dataclass(frozen=True, slots=True)
-class StoredGolden:
+class StoredGolden(Definition):
     """The reference of an operator of the catalogue: its golden. Raises GoldenError as :func:`golden_of` does."""
 
-    operator: Operator
     store: GoldenStore
-
-    def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
-        """Return the samples for a property in a dtype."""
-        return chosen(self.operator, property_, dtype)
 
     def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
         """Return the stored results of a call, or its gradients: one for each input that has one."""
         if active() == "reference" or sample.group == EXACT:
-            return Definition(self.operator).expect(sample, dtype, backward=backward)
+            return Definition.expect(self, sample, dtype, backward=backward)
         count = sum(values.wants_grad(getattr(torch, dtype)) for values in sample.values()) if backward else 0
         return stored_results(self.store, self.operator, dtype, BACKWARD if backward else "forward", sample, count)
 
@@ -321,11 +316,9 @@ def in_any_order(
             leaves = calling.with_grad(sample, (args, kwargs), dtype) if backward else []
             found: Tensors = [*calling.forward(operator, operator.function, args, kwargs)]
             if backward:
-
-                def above(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-                    return [calling.magnitude(each) for each in calling.upstream(operator, sample, outputs, dtype)]
-
-                found = calling.back(operator, calling.tensors(found), leaves, above)
+                outputs = calling.tensors(found)
+                above = [calling.magnitude(each) for each in calling.upstream(operator, sample, outputs, dtype)]
+                found = calling.back(operator, outputs, leaves, lambda _: above)
         except (RuntimeError, TypeError, ValueError):  # it takes no float64, or no positive numbers
             return results
         both = zip(results.expected, found, results.reference_runs[0], strict=True)
