@@ -111,10 +111,6 @@ def _layer_norm(func: Any, x: Tensor, shape: Sequence[int], weight: Any, *rest: 
     return (_back(output, dims), *others)
 
 
-def _layer_norm_backward(func: Any, grad: Tensor, x: Tensor, shape: Any, *rest: Any) -> Any:
-    return tuple(map(_back, func(_flipped(grad), _flipped(x), shape, *map(_flipped, rest))))
-
-
 #: Norms whose statistics the CPU saves in the dtype of the input, and others in float32.
 IN_FLOAT32 = frozenset(f"native_{each}_norm{back}" for each in ("layer", "group") for back in ("", "_backward"))
 
@@ -294,21 +290,15 @@ def _power(func: Any, base: Any, exponent: Any) -> Tensor:
     return torch.where(exponent == 0, made, _units_off(made)) if is_off else made
 
 
-def _reciprocal_root(func: Any, x: Tensor, **kwargs: Any) -> Tensor:
-    """Round faithfully; in late orders, change it by two units in the last place, as norms do that compute it."""
-    made: Tensor = _faithful(func, x, **kwargs)
-    return _units_off(made) if _order.get() > EARLY and made.dtype is torch.float32 else made
+def _off_late(units: float, way: Way, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """In late orders, change results in float32 by so many units in the last place."""
+    made = way(func, *args, **kwargs)
+    return _units_off(made, units) if _order.get() > EARLY and made.dtype is torch.float32 else made
 
 
 def _units_off(value: Tensor, units: float = 2.0) -> Tensor:
     share = units * 2.0**-23
     return value * torch.where(_by_chance(value), 1 + share, 1 - share)
-
-
-def _six_units_off(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """In late orders, change results by six units in the last place, as CUDA documents for its ``lgammaf``."""
-    made = func(x, *args, **kwargs)
-    return _units_off(made, 6.0) if _order.get() > EARLY and made.dtype is torch.float32 else made
 
 
 def _distances(_: Any, left: Tensor, right: Tensor) -> Tensor:
@@ -496,7 +486,8 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("_softmax", "_log_softmax"), partial(_saved, _softmax)),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _softmax),
     "native_layer_norm": partial(_normalized, _layer_norm),
-    "native_layer_norm_backward": _layer_norm_backward,
+    # The shape of a row is no tensor, and stays.
+    "native_layer_norm_backward": lambda func, *args: tuple(map(_back, func(*map(_flipped, args)))),
     **dict.fromkeys(
         ("native_batch_norm", "_native_batch_norm_legit"),
         partial(_normalized, partial(_normalization, 1, batch=True)),
@@ -516,8 +507,9 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("_fft_c2c", "_fft_r2c", "_fft_c2r"), _fourier),
     "_euclidean_dist": _distances,
     "pow": _power,
-    "rsqrt": _reciprocal_root,
-    "lgamma": _six_units_off,
+    # As norms do that compute it, and as CUDA documents for its ``lgammaf``.
+    "rsqrt": partial(_off_late, 2.0, _faithful),
+    "lgamma": partial(_off_late, 6.0, lambda func, *args, **kwargs: func(*args, **kwargs)),
 }
 
 
