@@ -226,11 +226,11 @@ def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_
         optimizer.zero_grad()
         with mode.context(device.type):
             logits = model(x)
-        loss = F.cross_entropy(_at_least_float32(logits), y)
+        loss = F.cross_entropy(at_least_float32(logits), y)
         make_step(loss, optimizer, scaler)  # which leaves the gradients, unscaled
         losses.append(loss.detach().cpu())
         if not seen:
-            log_probabilities = F.log_softmax(_at_least_float32(logits.detach()), dim=1)
+            log_probabilities = F.log_softmax(at_least_float32(logits.detach()), dim=1)
             gradients = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
             seen["loss"] = {"loss": loss.detach().cpu(), "log_probabilities": log_probabilities.cpu()}
             seen["gradients"] = observe(gradients)
@@ -238,5 +238,5 @@ def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_
     return {**seen, "training": {"losses": torch.stack(losses), **after}}
 
 
-def _at_least_float32(logits: Tensor) -> Tensor:
+def at_least_float32(logits: Tensor) -> Tensor:
     return logits if logits.dtype is torch.float64 else logits.float()

@@ -15,7 +15,7 @@ from pytest_ascend.operators.calling import channels_last
 from pytest_ascend.parity.ensemble import MOVED_BY, Observed, Reference, fingerprint, fingerprints, move
 from pytest_ascend.precision.stand_ins import once, products_in_float32
 
-from .computation import MODES, Mode, images, make, targets
+from .computation import MODES, Mode, at_least_float32, images, make, targets
 from .goldens import CPU
 from .variants import Variant
 
@@ -61,8 +61,7 @@ def one_pass(variant: Variant, model: nn.Module, device: torch.device) -> Observ
         module.register_forward_hook(partial(_keep, layers, name or "(model)"))
     with autocast.context(device.type):
         logits = model(x)
-    wide = logits if logits.dtype is torch.float64 else logits.float()
-    loss = F.cross_entropy(wide, targets(variant.batch).to(device))
+    loss = F.cross_entropy(at_least_float32(logits), targets(variant.batch).to(device))
     torch.autograd.backward(loss * SCALE)
     gradients = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
     return {
