@@ -174,9 +174,9 @@ _in_32_bits = _through(torch.int32, torch.int64)
 # --- ways to make a body wrong ---
 
 
-def instead(wrong: Callable[..., Any]) -> Callable[[Body], Body]:
-    """Compute something else; the wrong body gets the correct one before its arguments."""
-    return partial(partial, wrong)
+def instead(wrong: Callable[..., Any], *changes: Change) -> Callable[[Body], Body]:
+    """Compute something else; the wrong body gets the changes, if any, and the correct one before its arguments."""
+    return partial(partial, wrong, *changes)
 
 
 def _given(change: Change, *places: int) -> Callable[[Body], Body]:
@@ -189,14 +189,10 @@ def _given(change: Change, *places: int) -> Callable[[Body], Body]:
     return instead(wrong)
 
 
-def _gives(change: Change) -> Callable[[Body], Body]:
+def _outputs_of(change: Change, correct: Body, *arguments: Any) -> Any:
     """Change output tensors."""
-
-    def wrong(correct: Body, *arguments: Any) -> Any:
-        found = correct(*arguments)
-        return tuple(map(change, found)) if isinstance(found, tuple) else change(found)
-
-    return instead(wrong)
+    found = correct(*arguments)
+    return tuple(map(change, found)) if isinstance(found, tuple) else change(found)
 
 
 def _argument(place: int, value: Any) -> Callable[[Body], Body]:
@@ -352,15 +348,11 @@ def _outputs(task: Task) -> list[torch.Tensor]:
     return tensors_in(task.given[2]) if len(task.given) > 2 else []
 
 
-def _of_replay(change: Callable[[Graph], list[Task]]) -> Callable[[Body], Body]:
+def _replayed(change: Callable[[Graph], list[Task]], _: Body, graph: Graph) -> None:
     """Carry out other tasks than the captured ones."""
-
-    def wrong(_: Body, graph: Graph) -> None:
-        graph.replays += 1
-        for task in change(graph):
-            carry_out(task)
-
-    return instead(wrong)
+    graph.replays += 1
+    for task in change(graph):
+        carry_out(task)
 
 
 def _keep(task: Task, which: Callable[[torch.Tensor], bool]) -> None:
@@ -407,7 +399,7 @@ def _without_last_copy(graph: Graph) -> list[Task]:
 
 
 def _without(*names: str) -> Callable[[Body], Body]:
-    return _of_replay(lambda graph: [task for task in graph.tasks if task.name not in names])
+    return instead(_replayed, lambda graph: [task for task in graph.tasks if task.name not in names])
 
 
 def _by_stream(graph: Graph) -> list[Task]:
@@ -430,18 +422,18 @@ FAULTS: dict[str, Fault] = {
     # NaN, infinities, zeros, denormals
     "maximum-drops-nan": {"aclnnMaximum": _given(_without_nan)},
     "amax-drops-nan": {"aclnnAmax": _given(_without_nan)},
-    "clamp-drops-nan": {"aclnnClamp": _gives(_without_nan)},
+    "clamp-drops-nan": {"aclnnClamp": instead(_outputs_of, _without_nan)},
     "sort-drops-nan": {"aclnnSort": _given(_without_nan)},
-    "exp2-saturates": {"aclnnExp2": _gives(_saturated)},
-    "reciprocal-saturates": {"aclnnReciprocal": _gives(_saturated)},
-    "mul-flushes-denormals": {"aclnnMul": _gives(_flushed)},
-    "neg-loses-zero-sign": {"aclnnNeg": _gives(lambda x: x + 0)},
+    "exp2-saturates": {"aclnnExp2": instead(_outputs_of, _saturated)},
+    "reciprocal-saturates": {"aclnnReciprocal": instead(_outputs_of, _saturated)},
+    "mul-flushes-denormals": {"aclnnMul": instead(_outputs_of, _flushed)},
+    "neg-loses-zero-sign": {"aclnnNeg": instead(_outputs_of, lambda x: x + 0)},
     # layout
     "tanh-ignores-strides": {"aclnnTanh": _given(_densely)},
     "sigmoid-ignores-offset": {"aclnnSigmoid": _given(_from_line_start)},
     "sub-ignores-stride-0": {"aclnnSub": _given(lambda x: _densely(x) if 0 in x.stride() and x.dim() > 3 else x)},
     "mm-ignores-transposition": {"aclnnMm": _given(_densely, 1)},  # as a kernel that only knows the sizes
-    "erf-leaves-tail": {"aclnnErf": _gives(_last_row_left)},
+    "erf-leaves-tail": {"aclnnErf": instead(_outputs_of, _last_row_left)},
     # arguments
     "leaky_relu-ignores-slope": {"aclnnLeakyRelu": _argument(1, 0.01)},
     "sort-ignores-descending": {"aclnnSort": _argument(3, False)},
@@ -450,30 +442,30 @@ FAULTS: dict[str, Fault] = {
     "addcmul-ignores-value": {"aclnnAddcmul": _argument(3, 1)},
     # gradients
     "tanh-gradient-unsquared": {"aclnnTanhBackward": instead(lambda _, grad, y: grad * (1 - y))},
-    "silu-gradient-halved": {"aclnnSiluBackward": _gives(lambda x: x / 2)},
+    "silu-gradient-halved": {"aclnnSiluBackward": instead(_outputs_of, lambda x: x / 2)},
     # targets
     "add-forgets-views": {"aclnnInplaceAdd": instead(_only_dense)},
     "mul-in-place-twice": {"aclnnInplaceMul": instead(_twice)},
     # integers
-    "cumsum-in-32-bits": {"aclnnCumsum": _gives(_in_32_bits)},
+    "cumsum-in-32-bits": {"aclnnCumsum": instead(_outputs_of, _in_32_bits)},
     "eq-in-float32": {"aclnnEqTensor": _given(_through(torch.float32, torch.int64, torch.int32))},
-    "bitwise_or-in-32-bits": {"aclnnBitwiseOrTensor": _gives(_in_32_bits)},
+    "bitwise_or-in-32-bits": {"aclnnBitwiseOrTensor": instead(_outputs_of, _in_32_bits)},
     # captured graphs: what a capture records, what a replay does, what an update changes
     "graph-reads-old-inputs": {"aclmdlRICaptureBegin": instead(_frozen)},
     "graph-runs-at-capture": {"aclmdlRICaptureBegin": instead(_at_capture)},
-    "graph-loses-a-copy": {"aclmdlRIExecuteAsync": _of_replay(_without_last_copy)},
+    "graph-loses-a-copy": {"aclmdlRIExecuteAsync": instead(_replayed, _without_last_copy)},
     "graph-loses-a-fill": {"aclmdlRIExecuteAsync": _without(*_FILLS)},
     "graph-shares-its-pool": {"aclmdlRIExecuteAsync": instead(_over_the_others)},
     "graph-is-stale-twice": {
-        "aclmdlRIExecuteAsync": _of_replay(lambda graph: graph.tasks[: -1 if graph.replays > 1 else None])
+        "aclmdlRIExecuteAsync": instead(_replayed, lambda graph: graph.tasks[: -1 if graph.replays > 1 else None])
     },
     "graph-repeats-random-numbers": {"aclmdlRICaptureBegin": instead(_same_random_numbers)},
     "graph-ignores-updates": {"aclmdlRICaptureTaskUpdateEnd": instead(lambda *_: None)},
-    "graph-ignores-waits": {"aclmdlRIExecuteAsync": _of_replay(_by_stream)},
+    "graph-ignores-waits": {"aclmdlRIExecuteAsync": instead(_replayed, _by_stream)},
     "graph-ignores-external-waits": {"aclmdlRIExecuteAsync": _without("EVENT_WAIT", "VALUE_WAIT")},
-    "graph-forgets-last-task": {"aclmdlRIExecuteAsync": _of_replay(lambda graph: graph.tasks[:-1])},
-    "graph-ends-at-1024": {"aclmdlRIExecuteAsync": _of_replay(lambda graph: graph.tasks[:1024])},
-    "graph-replays-twice": {"aclmdlRIExecuteAsync": _of_replay(lambda graph: graph.tasks * 2)},
+    "graph-forgets-last-task": {"aclmdlRIExecuteAsync": instead(_replayed, lambda graph: graph.tasks[:-1])},
+    "graph-ends-at-1024": {"aclmdlRIExecuteAsync": instead(_replayed, lambda graph: graph.tasks[:1024])},
+    "graph-replays-twice": {"aclmdlRIExecuteAsync": instead(_replayed, lambda graph: graph.tasks * 2)},
     "graph-loses-host-calls": {"aclmdlRIExecuteAsync": _without("HOST_FUNC")},
     **{name: {} for name in RUNTIME_FAULTS},
     # serving: pages, masks, lengths, quantized weights, experts
@@ -512,7 +504,7 @@ FAULTS: dict[str, Fault] = {
     # formats of eight and four bits, on an Ascend 950
     "mx-scale-of-next-block": {"aclnnQuantMatmulV5": _given(_of_next_block, 3)},
     "mx-rounds-half-away": {"aclnnDynamicMxQuantV3": _argument(2, "round")},
-    "mx-nibbles-swapped": {"aclnnDynamicMxQuantV3": _gives(_nibbles_of_bytes_swapped)},
+    "mx-nibbles-swapped": {"aclnnDynamicMxQuantV3": instead(_outputs_of, _nibbles_of_bytes_swapped)},
     "float8-saturates-nan": {"aclnnCast": instead(_largest_for_nan)},
-    "logits-in-bfloat16": {"aclnnMm": _gives(_through(torch.bfloat16, torch.float32))},
+    "logits-in-bfloat16": {"aclnnMm": instead(_outputs_of, _through(torch.bfloat16, torch.float32))},
 }
