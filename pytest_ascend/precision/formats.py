@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -48,16 +47,20 @@ class Format:
         return ulps
 
 
-def _format(dtype: torch.dtype) -> Format:
-    info = torch.finfo(dtype)
-    digits, emin, emax = (math.frexp(each)[1] - 1 for each in (2 / info.eps, info.smallest_normal, info.max))
+def _format(dtype: torch.dtype, digits: int, emin: int, emax: int) -> Format:
     tiniest, name = 2.0 ** (emin - digits + 1), str(dtype).removeprefix("torch.")
-    return Format(name, digits, emin, emax, info.max, tiniest, has_short_range=emax < 64)
+    return Format(name, digits, emin, emax, torch.finfo(dtype).max, tiniest, has_short_range=emax < 64)
 
 
 #: Every floating dtype that the judge knows. 8-bit formats exist from torch 2.1 on.
-_FLOATING = torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2
-FORMATS: dict[torch.dtype, Format] = {each: _format(each) for each in _FLOATING}
+FORMATS: dict[torch.dtype, Format] = {
+    torch.float64: _format(torch.float64, 53, -1022, 1023),
+    torch.float32: _format(torch.float32, 24, -126, 127),
+    torch.float16: _format(torch.float16, 11, -14, 15),
+    torch.bfloat16: _format(torch.bfloat16, 8, -126, 127),
+    torch.float8_e4m3fn: _format(torch.float8_e4m3fn, 4, -6, 8),
+    torch.float8_e5m2: _format(torch.float8_e5m2, 3, -14, 15),
+}
 
 #: The real dtype of each complex one.
 REAL_PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
