@@ -309,17 +309,19 @@ def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
     usual_s = time.perf_counter() - start
     if each.number % _OTHER_DTYPE_EVERY == 0:
         target.run_in_other_dtype(each.sample)
-    if wanted is None:
-        # A user's operator may be slow; so is the gradient of cumprod, of hundreds of small calls where one is zero.
-        limit_s = float("inf") if target.origin else _TIMES * usual_s + _SPARE_S
-        try:
-            found = in_time(partial(target.execute, call), usual_s, limit_s, f"{target.operator.name}, {call.name}")
-        except Disagreement as error:
-            raise WrongCall(str(error), each, call.direction) from error
-        yield call, (found, usual)
-    else:  # the results of one call, as a training has them
-        found, gradients = target.both_ways(call)
-        yield call, (found, usual)
+
+    def made() -> Pair:  # with gradients, the results of one call, as a training has them
+        return (target.execute(call), []) if wanted is None else target.both_ways(call)
+
+    # Gradients may be of hundreds of small calls, as those of cumprod where one is zero; a user's operator may be slow.
+    limit_s = (_TIMES * usual_s + _SPARE_S) * (1 if wanted is None else 10)
+    limit_s = float("inf") if target.origin else limit_s
+    try:
+        found, gradients = in_time(made, usual_s, limit_s, f"{target.operator.name}, {call.name}", target.device)
+    except Disagreement as error:
+        raise WrongCall(str(error), each, call.direction) from error
+    yield call, (found, usual)
+    if wanted is not None:
         yield back, (_without_unused(gradients, wanted), wanted)
     if IN_PLACE in directions and (pair := _pair(target, changing := _call(target, each, IN_PLACE))):
         yield changing, pair

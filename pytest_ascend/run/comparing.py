@@ -20,6 +20,7 @@ from pytest_ascend.run import exact
 from pytest_ascend.system.errors import UsageError
 
 _Result = TypeVar("_Result")
+CPU = torch.device("cpu")
 
 
 class Disagreement(AssertionError):
@@ -164,17 +165,32 @@ def agrees(judge: Callable[[PrecisionCompare], object], compare: PrecisionCompar
     return True
 
 
-def in_time(call: Callable[[], _Result], usual_s: float, limit_s: float, name: str) -> _Result:
-    """Return what a call returns that takes the CPU ``usual_s`` seconds. Raises Disagreement if it takes too long."""
-    took = []
+def in_time(
+    call: Callable[[], _Result], usual_s: float, limit_s: float, name: str, device: torch.device = CPU
+) -> _Result:
+    """Return what a call returns that takes the CPU ``usual_s`` seconds, and keeps nothing on the ``device``.
+
+    Raises Disagreement if it takes longer than ``limit_s`` each time, or if each time less memory is free after it.
+    """
+    took, left = [], []
     for _ in range(4):  # the first may make the kernel, and other work on the machine may be in the way
-        start = time.perf_counter()
+        free, start = free_bytes(device), time.perf_counter()
         found = call()
         took.append(time.perf_counter() - start)
-        if took[-1] <= limit_s:
+        left.append(free - free_bytes(device))
+        if took[-1] <= limit_s and left[-1] <= 0:
             return found
+    if min(left) > 0:
+        raise Disagreement(f"{name} leaves {min(left):,} bytes behind on the device each time.")
+    if min(took) <= limit_s:
+        return found
     said = f"{name} takes {min(took) * 1e3:.3g} ms at best, the CPU {usual_s * 1e3:.2g} ms"
     raise Disagreement(f"{said}; {limit_s * 1e3:.3g} ms are allowed. Its results were not looked at.")
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return how much of the device's memory is free, for all processes; 0 where nobody can tell."""
+    return 0 if device.type == "cpu" else int(getattr(torch, device.type).mem_get_info(device)[0])
 
 
 def marked_settings(arguments: Sequence[Any], named: Mapping[str, Any], where: str) -> dict[str, Any]:

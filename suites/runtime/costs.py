@@ -5,6 +5,7 @@ Limits are wide: they are for a device on which something takes a hundred times 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from collections.abc import Callable, Mapping
@@ -14,8 +15,22 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from .rows import SMOKE, STANDARD, At, Row, least_s
-from .soaks import ALL, MIB, NOTHING_S, TIMES, Calls, Kinds, host_bytes, kinds, of_new_shapes
+from .rows import SMOKE, STANDARD, At, Row, T, least_s
+from .soaks import (
+    ALL,
+    GRADIENTS,
+    MIB,
+    NOTHING_S,
+    ROWS,
+    TIMES,
+    Calls,
+    Kind,
+    Kinds,
+    host_bytes,
+    kinds,
+    of_new_shapes,
+    of_runtime,
+)
 from .state import CALLS
 
 
@@ -66,22 +81,15 @@ def _elementwise(at: At) -> Calls:
 
 def _small_calls(at: At) -> None:
     """No call of little takes long; nor does waiting for a device that has nothing to do, which is in each."""
-    _alike(at, "calls of little", _small, rounds=12)
+    _alike(at, "calls of little", _small, rounds=12, times=30)
     took = least_s(at.wait, lambda: None, 20)
     at.holds(took <= TIMES * NOTHING_S, f"waiting for a device without work takes {took * 1e3:.3g} ms")
 
 
 def _small(at: At) -> Calls:
-    x, more = torch.rand(1, 1, device=at.device), Calls()
-    if at.device.type != "cpu":
-        event = at.backend.Event()
-        more = {
-            "record": event.record, "wait": event.wait, "query": event.query, "stream": at.backend.current_stream,
-            "mem_get_info": at.backend.mem_get_info, "memory_allocated": at.backend.memory_allocated,
-            "pin_memory": lambda: torch.ones(9).pin_memory().to(at.device, non_blocking=True),
-        }  # fmt: skip
+    x = torch.rand(1, 1, device=at.device)
     return {
-        **more, **kinds(at, rows=4), **kinds(at, CALLS, torch.float16, rows=4),
+        **of_runtime(at), **kinds(at, rows=4), **kinds(at, CALLS, torch.float16, rows=4),
         "empty": lambda: torch.empty(1, device=at.device), "zeros": lambda: torch.zeros(1, device=at.device),
         "to": lambda: torch.ones(1).to(at.device), "one number": x.exp, "a product of one": lambda: x @ x,
         "cat of 64": lambda: torch.cat([x] * 64), "stack of 64": lambda: torch.stack([x] * 64),
@@ -129,6 +137,37 @@ def _places(at: At) -> None:
     for name, call in calls.items():
         made: Calls = {f"{kind} indices": partial(call, each) for kind, each in there.items()}
         _alike(at, f"{name} of one size", lambda _: made, rounds=2, times=2 * TIMES, part=4)  # noqa: B023
+
+
+def _values(at: At, calls: Mapping[str, Kind] = ALL) -> None:
+    """Whatever the numbers are, and wherever they lie, a call takes about as long."""
+    x, wide = torch.rand(ROWS, 64), torch.rand(ROWS + 1, 129)
+    ordered = x.flatten().sort()[0].view_as(x)
+    whole = {
+        "zeros": x * 0, "equal numbers": x * 0 + 0.7, "ordered numbers": ordered, "falling numbers": ordered.flip(0, 1),
+        "negative numbers": -x, "large numbers": x * 1e30, "tiny numbers": x * 1e-40, "infinities": x / 0,
+        "NaN": x / 0 * 0, "whole numbers": (x * 64).floor(), "few large numbers": x + (x > 0.999) * 1e3,
+    }  # fmt: skip
+    if at.device.type != "cpu":  # which has no units for half precision, or torch does not use them
+        whole["float16"] = x.half()
+    parts: dict[str, Callable[[T], T]] = {
+        "a part of a tensor": lambda y: y[1:, 3:67],
+        "every second column": lambda y: y[1:, 1::2],
+        "columns": lambda y: y.view(-1)[: 64 * ROWS].view(64, ROWS).mT,
+        "an odd place": lambda y: y.view(-1)[1 : 1 + 64 * ROWS].view(ROWS, 64),
+        "a repeated row": lambda y: y[:1, :64].expand(ROWS, 64),
+    }
+    there = wide.to(at.device)
+    given = {name: (each, each.to(at.device)) for name, each in whole.items()}
+    given |= {name: (part(wide), part(there)) for name, part in parts.items()}
+    usual = x.to(at.device)
+    for name, call in calls.items():
+        made: Calls = {"usual": partial(call, usual)}
+        for said, (here, each) in given.items():
+            with contextlib.suppress(RuntimeError, IndexError, ValueError):  # what the CPU takes is asked
+                call(here)
+                made[f"{name} of {said}"] = partial(call, each)
+        _alike(at, "calls of one shape", lambda _: made, rounds=2, usual_is="usual", times=15)  # noqa: B023
 
 
 def _copies(at: At) -> Calls:
@@ -298,6 +337,8 @@ COSTS: Mapping[str, Row] = {
     "new-shapes": _row("calls with new shapes", partial(of_new_shapes, calls=ALL)),
     "shapes": (SMOKE, _shapes),
     "indices": (SMOKE, _places),
+    "values": (STANDARD, _values),
+    "values-backward": (STANDARD, partial(_values, calls=GRADIENTS)),
     "gaps": _row("calls of tensors with gaps", partial(of_new_shapes, gaps=True), rounds=1),
     "copies": _row("copies of 16 MiB", _copies, usual_is="within the host"),
     "products": _row("products of as many terms", _products),

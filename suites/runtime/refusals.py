@@ -6,6 +6,7 @@ import contextlib
 import gc
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
 from typing import TypeAlias
 
 import torch
@@ -42,6 +43,11 @@ DATA: Mapping[str, tuple[Callable[[T, T], T], Numbers, tuple[Numbers, ...]]] = {
     "max_unpool3d": (lambda x, n: F.max_unpool3d(x[None, :1, :1, None], n[None, :, None, None], [2, 2, 2]), (7,),
         ((8,), (-1,))),
     "bincount": (lambda _, n: torch.bincount(n), (1, 0), ((1, -1),)),
+    "multi_margin_loss": (F.multi_margin_loss, (0, 1, 2, 3, 0), ((0, 1, 2, 3, 4), (-1, 0, 0, 0, 0))),
+    "index_reduce": (lambda x, n: x.index_reduce(0, n, x[:2], "amax"), (0, 4), ((0, 5), (-1, 0))),
+    "take_along_dim": (lambda x, n: x[0].take_along_dim(n), (0, 3), ((0, 4),)),
+    "searchsorted": (lambda x, n: torch.searchsorted(x[0], x[1], sorter=n), (0, 1, 2, 3), ((0, 1, 2, 4), (-1,) * 4)),
+    "histc": (lambda _, n: n.histc(4), (0.0, 1.0), ((0.0, torch.inf), (NAN, 1.0))),
     "binary_cross_entropy": (lambda x, n: F.binary_cross_entropy(n, x[0, :2]), (0.5, 1.0), ((0.5, 1.25), (-0.25, 1.0))),
     "binary_cross_entropy-targets": (lambda x, n: F.binary_cross_entropy(x[0, :2] / 2, n), (0.5, 1.0), ((0.5, 1.25),)),
     "gaussian_nll_loss": (lambda x, n: F.gaussian_nll_loss(x[0, :2], x[1, :2], n), (0.0, 1.0), ((1.0, -1.0),)),
@@ -105,14 +111,14 @@ def _calls_of(name: str) -> dict[str, tuple[Callable[[T, T], T], T, T]]:
 
 
 def _is_right(at: At, call: Callable[[T, T], T], x: T, numbers: T, cause: str) -> None:
-    found, wanted = call(x, numbers.to(at.device)).cpu(), call(torch.ones(x.shape), numbers)
+    found, wanted = call(x, numbers.to(at.device)).cpu(), call(torch.ones(x.shape, dtype=x.dtype), numbers)
     at.holds(found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-3), cause)
 
 
-def _refused(at: At, name: str) -> None:
+def _refused(at: At, name: str, dtype: torch.dtype = torch.float32) -> None:
     # What a call makes lies between two of them.
     guards = [numbered(25, place).to(at.device) for place in range(32)][::2]
-    x = torch.ones(5, 5 if name in INDEXED else 4, device=at.device)
+    x = torch.ones(5, 5 if name in INDEXED else 4, device=at.device, dtype=dtype)
     y = (numbered(7 * 64) % 64).float().view(7, 64).to(at.device)  # whole numbers: sums are exact in any order
     torch.manual_seed(3)
     drawn = torch.rand(25, device=at.device)
@@ -126,7 +132,7 @@ def _refused(at: At, name: str) -> None:
             is_refused = False
         at.holds(is_refused, f"{said}: nothing is raised for numbers that PyTorch refuses")
         _is_right(at, call, x, right, f"{said}: after a call that was refused, one that is not gives another result")
-    at.same(x.cpu(), torch.ones(x.shape), f"{name}: a call that was refused changed its input")
+    at.same(x.cpu(), torch.ones(x.shape, dtype=dtype), f"{name}: a call that was refused changed its input")
     kept = torch.stack([numbered(25, place) for place in range(0, 32, 2)])
     at.same(torch.stack(guards).cpu(), kept, f"{name}: a call that was refused wrote to the memory of another tensor")
     again = torch.rand(25, device=at.device)
@@ -134,9 +140,78 @@ def _refused(at: At, name: str) -> None:
     at.same({each: computed(CALLS[each], y) for each in FEW}, first, f"{name}: other calls are wrong after it")
 
 
+def _of_cards(at: At, one: T, there: int) -> Mapping[str, Callable[[], object]]:
+    """Return calls that name a card that there is not, or tensors of two cards."""
+    backend, beyond, here = at.backend, torch.device(at.device.type, there), one.cpu()
+    asks = ("set_device", "synchronize", "get_device_properties", "mem_get_info", "memory_allocated", "current_stream",
+        "memory_stats", "reset_peak_memory_stats", "default_stream", "get_device_name", "get_rng_state")  # fmt: skip
+    return {
+        **{name: partial(getattr(backend, name), there) for name in asks},
+        "device": lambda: backend.device(there).__enter__(), "Stream": lambda: backend.Stream(beyond),
+        "empty": lambda: torch.empty(1, device=beyond), "to": lambda: one.to(beyond), "copy": lambda: here.to(beyond),
+        "peer": lambda: backend.can_device_access_peer(0, there),
+        "add": lambda: one + here, "mm": lambda: one @ here, "cat": lambda: torch.cat([one, here]),
+        "index": lambda: here[one.long()], "out=": lambda: torch.add(one, one, out=here),
+        "linear": lambda: F.linear(one, here), "embedding": lambda: F.embedding(one.long(), here),
+        "generator": lambda: one.bernoulli(generator=torch.Generator()),
+    }  # fmt: skip
+
+
+def _of_arguments(at: At, one: T, _: int) -> Mapping[str, Callable[[], object]]:
+    """Return calls of random numbers, memory, events and copies with arguments that none takes."""
+    backend, event = at.backend, partial(at.backend.Event, enable_timing=True)
+    recorded = event()
+    recorded.record()
+    return {
+        "normal_": lambda: one.clone().normal_(0, -1), "uniform_": lambda: one.clone().uniform_(2, 1),
+        "exponential_": lambda: one.clone().exponential_(-1), "geometric_": lambda: one.clone().geometric_(1.5),
+        "random_": lambda: one.clone().random_(5, 5), "bernoulli_": lambda: one.clone().bernoulli_(1.5),
+        "log_normal_": lambda: one.clone().log_normal_(0, -1), "cauchy_": lambda: one.clone().cauchy_(0, -1),
+        "randint": lambda: torch.randint(5, 5, (3,), device=at.device), "dropout": lambda: F.dropout(one, 1.5),
+        "randperm": lambda: torch.randperm(-1, device=at.device), "multinomial": lambda: one.multinomial(9),
+        "empty": lambda: torch.empty(-1, device=at.device), "copy_": lambda: one.copy_(torch.ones(3, 3)),
+        "set_rng_state": lambda: backend.set_rng_state(torch.zeros(3, dtype=torch.uint8)),
+        "fraction above 1": lambda: backend.set_per_process_memory_fraction(1.5),
+        "fraction below 0": lambda: backend.set_per_process_memory_fraction(-0.5),
+        "time of events that were not recorded": lambda: event().elapsed_time(event()),
+        "time since an event that was not recorded": lambda: event().elapsed_time(recorded),
+        "as_strided": lambda: one.as_strided((9,), (1,)), "view": lambda: one.view(3),
+        "item": one.item, "if": one.__bool__,
+        "numpy": one.numpy, "in place, of other sizes": lambda: one.add_(torch.ones(3, 2, 2, device=at.device)),
+        "in place, into integers": lambda: one.long().add_(0.5), "pin_memory": one.pin_memory,
+    }  # fmt: skip
+
+
+def _refused_calls(at: At, of: Callable[[At, T, int], Mapping[str, Callable[[], object]]]) -> None:
+    backend, one = at.backend, torch.ones(2, 2, device=at.device)
+    y = (numbered(7 * 64) % 64).float().view(7, 64).to(at.device)  # whole numbers: sums are exact in any order
+    torch.manual_seed(3)
+    drawn = torch.rand(25, device=at.device)
+    first = {each: computed(CALLS[each], y) for each in FEW}
+    here, stream = backend.current_device(), backend.current_stream()
+    for name, call in of(at, one, backend.device_count()).items():
+        is_refused = True
+        with contextlib.suppress(RuntimeError, IndexError, ValueError, AssertionError, TypeError):
+            call()
+            at.wait()
+            is_refused = False
+        at.holds(is_refused, f"{name}: nothing is raised for arguments that are refused elsewhere")
+        at.holds(backend.current_device() == here, f"{name}: after a call that was refused, another card is in use")
+        at.holds(backend.current_stream() == stream, f"{name}: after it was refused, another stream is in use")
+        at.same((one + one).cpu(), torch.full((2, 2), 2.0), f"{name}: after it was refused, results are wrong")
+    again = torch.rand(25, device=at.device)
+    at.holds(not torch.equal(drawn, again), "after calls that were refused, random numbers begin again")
+    at.same({each: computed(CALLS[each], y) for each in FEW}, first, "other calls are wrong after some were refused")
+
+
 def _out_of_memory(at: At) -> None:
     """A tensor that does not fit is refused; all others keep their numbers, and there is as much memory as before."""
     kept = numbered(2**18, 3).to(at.device)
+    x = torch.ones(2**22, 1, device=at.device, requires_grad=True)
+    doubled, last = x * x, torch.device(at.device.type, at.backend.device_count() - 1)
+    elsewhere = numbered(2**10, 5).to(last)
+    torch.manual_seed(3)
+    drawn = torch.rand(25, device=at.device)
     gc.collect()  # what earlier cases left in cycles is not freed in between
     before = at.backend.memory_allocated()
     free, total = at.backend.mem_get_info()
@@ -148,10 +223,22 @@ def _out_of_memory(at: At) -> None:
             # The error of all devices, by its name in torch 2.1; older versions of torch_npu raise a plain one.
             is_named = isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in str(error).lower()
             at.holds(is_named, f"that {size:,} bytes are too many is told by a {type(error).__name__}: {error}"[:400])
+    calls: dict[str, Callable[[], T]] = {
+        "a product": lambda: x @ x.mT, "a sum": lambda: x + x.mT, "repeat": lambda: x.repeat(1, 2**20),
+        "contiguous": lambda: x.expand(-1, 2**20).contiguous(), "pad": lambda: F.pad(x, (0, 2**20)),
+    }  # fmt: skip
+    for name, call in calls.items():
+        with contextlib.suppress(RuntimeError):
+            call()
+            at.holds(False, f"{name} of 16 TiB is computed on a device of {total:,} bytes")
     at.holds(at.backend.memory_allocated() == before, "memory stays allocated after an out-of-memory error")
+    gradient = torch.autograd.grad(doubled.sum(), x)[0]
+    at.same(gradient.cpu(), torch.full((2**22, 1), 2.0), "a gradient is wrong after an out-of-memory error")
+    at.same(elsewhere.cpu(), numbered(2**10, 5), "a tensor of another card is changed after an out-of-memory error")
+    again = torch.rand(25, device=at.device)
+    at.holds(not torch.equal(drawn, again), "random numbers begin again after an out-of-memory error")
     at.same(kept.cpu(), numbered(2**18, 3), "a tensor is changed after an out-of-memory error")
-    again = numbered(2**18, 4).to(at.device)
-    at.same((again + 1).cpu(), numbered(2**18, 4) + 1, "results are wrong after an out-of-memory error")
+    at.same((kept + 1).cpu(), numbered(2**18, 3) + 1, "results are wrong after an out-of-memory error")
     at.backend.empty_cache()
     at.holds(at.backend.mem_get_info()[0] >= free - 2**26, "memory is lost after an out-of-memory error")
     size = min(2**28, free // 4)
@@ -170,8 +257,15 @@ def _out_of_memory(at: At) -> None:
 _LATER = ("cholesky", "inverse", "ctc_loss", "scatter_reduce")
 REFUSALS: Mapping[str, Row] = {
     "out-of-memory": (SMOKE, _out_of_memory),
+    "cards": (SMOKE, partial(_refused_calls, of=_of_cards)),
+    "arguments": (SMOKE, partial(_refused_calls, of=_of_arguments)),
     **{
         name: (STANDARD if name.startswith(_LATER) else SMOKE, partial(_refused, name=name))
         for name in (*INDEXED, *DATA)
+    },
+    **{
+        f"{name}-{dtype}": (STANDARD, partial(_refused, name=name, dtype=getattr(torch, dtype)))
+        for name, dtype in product(INDEXED, ("float16", "int64"))
+        if (name, dtype) != ("embedding", "int64")
     },
 }

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from copy import deepcopy
 from functools import partial
+from io import BytesIO
 from itertools import count, cycle, repeat
+from threading import Thread
 from typing import TypeAlias
 
 import torch
@@ -28,7 +32,7 @@ Kinds: TypeAlias = Callable[[At], Calls]
 #: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
 TIMES, NOTHING_S = 20, 2e-4
 #: Of matrices whose results show in the host's memory if each leaves one behind.
-_ROWS = 400
+ROWS = 400
 #: Calls that take any number: they have another one each time, as a kernel may be made anew for each.
 _OF_ANY = ("add", "sub", "mul", "addcmul", "clamp", "threshold", "leaky_relu", "masked_fill")
 #: Calls of one matrix, of all kinds of kernels.
@@ -53,18 +57,21 @@ ALL: Mapping[str, Kind] = {
 }  # fmt: skip
 
 
-def kinds(at: At, calls: Mapping[str, Kind] = ALL, dtype: torch.dtype = torch.float32, rows: int = _ROWS) -> Calls:
+def _differentiated(call: Kind, x: torch.Tensor) -> object:
+    x = x.detach().requires_grad_()
+    return [torch.autograd.grad(each.sum(), x) for each in tensors(call(x)) if each.requires_grad]
+
+
+#: Calls with the gradients of what they return.
+GRADIENTS: Mapping[str, Kind] = {
+    f"{name}, with its gradient,": partial(_differentiated, each) for name, each in CALLS.items()
+}
+
+
+def kinds(at: At, calls: Mapping[str, Kind] = ALL, dtype: torch.dtype = torch.float32, rows: int = ROWS) -> Calls:
     """Return calls of a matrix with 64 columns in a dtype."""
     x = torch.rand(rows, 64, device=at.device).to(dtype)
     return {f"{name} in {dtype}": partial(each, x) for name, each in calls.items()}
-
-
-def _with_gradients(at: At) -> Calls:
-    def differentiated(call: Kind) -> object:
-        return [torch.autograd.grad(each.sum(), x) for each in tensors(call(x)) if each.requires_grad]
-
-    x = torch.rand(33, 64, device=at.device, requires_grad=True)
-    return {f"{name}, with its gradient,": partial(differentiated, each) for name, each in CALLS.items()}
 
 
 def of_new_shapes(at: At, calls: Mapping[str, Kind] = CALLS, *, gaps: bool = False) -> Calls:
@@ -78,6 +85,52 @@ def of_new_shapes(at: At, calls: Mapping[str, Kind] = CALLS, *, gaps: bool = Fal
     # None comes twice in three looks at 128 calls, each of which may keep some 48 KiB: kernels cache what they prepare.
     rows = cycle(16 + 211 * i % 480 for i in range(480))  # large and small ones in turn
     return {f"{name}, of new shapes,": partial(of_next, each) for name, each in calls.items()}
+
+
+def of_runtime(at: At) -> Calls:
+    """Return calls of streams, events, memory, random states, threads and cards, none for the CPU."""
+    if at.device.type == "cpu":
+        return {}
+    backend, x = at.backend, torch.rand(64, 64, device=at.device)
+    side, event, ends = backend.Stream(), backend.Event(), [backend.Event(enable_timing=True) for _ in range(2)]
+    last, generator = torch.device(at.device.type, backend.device_count() - 1), torch.Generator(at.device)
+    state, saved = backend.get_rng_state(), partial(torch.save, {"x": x})
+
+    def on_the_side() -> None:
+        side.wait_stream(backend.current_stream())
+        with backend.stream(side):
+            (x + 1).record_stream(backend.current_stream())
+        backend.current_stream().wait_stream(side)
+
+    def in_a_thread() -> None:
+        other = Thread(target=lambda: x + 1)
+        other.start()
+        other.join()
+
+    for each in ends:
+        each.record()
+    at.wait()
+    return {
+        "record": event.record, "wait": event.wait, "query": event.query, "synchronize": event.synchronize,
+        "elapsed_time": lambda: ends[0].elapsed_time(ends[1]), "Event": lambda: backend.Event().record(),
+        "stream": backend.current_stream, "Stream": backend.Stream, "another stream": on_the_side,
+        "thread": in_a_thread, "set_device": lambda: backend.set_device(at.device), "device": backend.current_device,
+        "mem_get_info": backend.mem_get_info, "memory_allocated": backend.memory_allocated,
+        "memory_stats": backend.memory_stats, "reset_peak_memory_stats": backend.reset_peak_memory_stats,
+        "empty_cache": backend.empty_cache, "properties": lambda: backend.get_device_properties(at.device),
+        "manual_seed": lambda: backend.manual_seed(3), "set_rng_state": lambda: backend.set_rng_state(state),
+        "get_rng_state": backend.get_rng_state, "generator": lambda: x.bernoulli(generator=generator),
+        "another card": lambda: x.to(last) + 1, "to and from the last card": lambda: x.to(last).to(at.device),
+        "pin_memory": lambda: torch.ones(9).pin_memory().to(at.device, non_blocking=True), "tolist": x[0].tolist,
+        "print": lambda: repr(x[:2, :2]), "save": lambda: saved(BytesIO()), "deepcopy": lambda: deepcopy(x),
+        "autocast": lambda: _under(torch.autocast(at.device.type, torch.float16), lambda: x @ x),
+        "inference mode": lambda: _under(torch.inference_mode(), lambda: x + 1),
+    }  # fmt: skip
+
+
+def _under(context: AbstractContextManager[object], call: Callable[[], object]) -> None:
+    with context:
+        call()
 
 
 def _refused(at: At) -> None:
@@ -191,7 +244,8 @@ SOAKS: Mapping[str, Row] = {
     "soak": (STANDARD, partial(_soak, of=partial(_mixed, optimizers=("AdamW", "SGD")), calls=320)),
     "soak-kinds": (STANDARD, partial(_soak, of=kinds, calls=128)),
     "soak-halves": (STANDARD, partial(_soak, of=partial(kinds, calls=CALLS, dtype=torch.float16), calls=128)),
-    "soak-gradients": (STANDARD, partial(_soak, of=_with_gradients, calls=120)),
+    "soak-gradients": (STANDARD, partial(_soak, of=partial(kinds, calls=GRADIENTS, rows=33), calls=120)),
+    "soak-runtime": (STANDARD, partial(_soak, of=of_runtime, calls=128)),
     "soak-shapes": (STANDARD, partial(_soak, of=of_new_shapes, calls=128)),
     "soak-refusals": (STANDARD, partial(_soak, of=lambda at: {"refusals": partial(_refused, at)}, calls=128)),
 }
