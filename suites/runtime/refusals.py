@@ -43,8 +43,6 @@ DATA: Mapping[str, tuple[Callable[[T, T], T], Numbers, tuple[Numbers, ...]]] = {
     "max_unpool3d": (lambda x, n: F.max_unpool3d(x[None, :1, :1, None], n[None, :, None, None], [2, 2, 2]), (7,),
         ((8,), (-1,))),
     "bincount": (lambda _, n: torch.bincount(n), (1, 0), ((1, -1),)),
-    "multi_margin_loss": (F.multi_margin_loss, (0, 1, 2, 3, 0), ((0, 1, 2, 3, 4), (-1, 0, 0, 0, 0))),
-    "index_reduce": (lambda x, n: x.index_reduce(0, n, x[:2], "amax"), (0, 4), ((0, 5), (-1, 0))),
     "take_along_dim": (lambda x, n: x[0].take_along_dim(n), (0, 3), ((0, 4),)),
     "searchsorted": (lambda x, n: torch.searchsorted(x[0], x[1], sorter=n), (0, 1, 2, 3), ((0, 1, 2, 4), (-1,) * 4)),
     "histc": (lambda _, n: n.histc(4), (0.0, 1.0), ((0.0, torch.inf), (NAN, 1.0))),
@@ -164,11 +162,10 @@ def _of_arguments(at: At, one: T, _: int) -> Mapping[str, Callable[[], object]]:
     recorded.record()
     return {
         "normal_": lambda: one.clone().normal_(0, -1), "uniform_": lambda: one.clone().uniform_(2, 1),
-        "exponential_": lambda: one.clone().exponential_(-1), "geometric_": lambda: one.clone().geometric_(1.5),
+        "exponential_": lambda: one.clone().exponential_(-1), "randperm": lambda: torch.randperm(-1, device=at.device),
         "random_": lambda: one.clone().random_(5, 5), "bernoulli_": lambda: one.clone().bernoulli_(1.5),
-        "log_normal_": lambda: one.clone().log_normal_(0, -1), "cauchy_": lambda: one.clone().cauchy_(0, -1),
         "randint": lambda: torch.randint(5, 5, (3,), device=at.device), "dropout": lambda: F.dropout(one, 1.5),
-        "randperm": lambda: torch.randperm(-1, device=at.device), "multinomial": lambda: one.multinomial(9),
+        "multinomial": lambda: one.multinomial(9),
         "empty": lambda: torch.empty(-1, device=at.device), "copy_": lambda: one.copy_(torch.ones(3, 3)),
         "set_rng_state": lambda: backend.set_rng_state(torch.zeros(3, dtype=torch.uint8)),
         "fraction above 1": lambda: backend.set_per_process_memory_fraction(1.5),
