@@ -14,7 +14,8 @@ from pytest_ascend.records.case import Case
 
 T = torch.Tensor
 
-SHAPE, DIM, INDEX, DTYPE, ARGUMENT, AUTOGRAD = "shape", "dim", "index", "dtype", "argument", "autograd"
+SHAPE, DIM, INDEX, DTYPE, ARGUMENT = "shape", "dim", "index", "dtype", "argument"
+OVERLAP, AUTOGRAD = "overlap", "autograd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,32 @@ def _changed(m: Maker) -> None:
     y.detach().add_(1)
     torch.autograd.backward(total)
 
+
+def _inferred(m: Maker) -> T:
+    with torch.inference_mode():
+        return m.f(2)
+
+
+def _expanded(m: Maker) -> T:
+    return m.f(1, 3).expand(2, 3)
+
+
+def _shifted(m: Maker, call: Callable[[T, T], object]) -> None:
+    x = m.f(6)
+    call(x[:-1], x[1:])
+
+
+#: Operators in place that write to each element once, and what they are given beside their target.
+_INTO_EXPANDED: Mapping[str, Callable[[Maker], tuple[Any, ...]]] = {
+    **dict.fromkeys(("exp_", "normal_", "relu_", "sqrt_", "neg_"), lambda _: ()),
+    **dict.fromkeys(("add_", "sub_", "mul_", "div_", "copy_"), lambda m: (m.f(2, 3),)),
+    "clamp_": lambda _: (0, 1),
+    "cumsum_": lambda _: (0,),
+    "index_add_": lambda m: (0, m.i(0, 1), m.f(2, 3)),
+    "index_copy_": lambda m: (0, m.i(0, 1), m.f(2, 3)),
+    "scatter_": lambda m: (0, m.i(0, 1).view(2, 1), m.f(2, 3)),
+    "addmm_": lambda m: (m.f(2, 2), m.f(2, 3)),
+}
 
 #: Calls by family, in the order of the cases.
 _TABLES: Mapping[str, Mapping[str, Callable[[Maker], Any]]] = {
@@ -82,6 +109,31 @@ _TABLES: Mapping[str, Mapping[str, Callable[[Maker], Any]]] = {
         "pixel_shuffle: channels": lambda m: F.pixel_shuffle(m.f(1, 3, 2, 2), 2),
         "copy_: sizes": lambda m: m.f(3).copy_(m.f(4)),
         "tril: a vector": lambda m: torch.tril(m.f(3)),
+        **{
+            f"{name}: targets of another size": lambda m, name=name: getattr(F, name)(m.f(3), m.f(4))  # type: ignore[misc]
+            for name in ("mse_loss", "l1_loss", "kl_div", "smooth_l1_loss", "huber_loss", "soft_margin_loss")
+        },
+        **{
+            f"{name}: other sizes": lambda m, name=name: getattr(torch, name)(m.f(2), m.f(3))  # type: ignore[misc]
+            for name in ("maximum", "atan2", "eq", "logical_and", "pow", "div", "sub", "fmod", "logaddexp")
+        },
+        "lerp: sizes that do not fit": lambda m: torch.lerp(m.f(2), m.f(3), 0.5),
+        "addcmul: sizes that do not fit": lambda m: torch.addcmul(m.f(2), m.f(3), m.f(2)),
+        "baddbmm: batches": lambda m: torch.baddbmm(m.f(2, 3, 3), m.f(2, 3, 4), m.f(2, 5, 3)),
+        "einsum: sizes of one letter": lambda m: torch.einsum("ij,jk->ik", m.f(2, 3), m.f(2, 3)),
+        "outer: a matrix": lambda m: torch.outer(m.f(2, 2), m.f(2)),
+        "inverse: no square": lambda m: torch.inverse(m.f(2, 3)),
+        "prelu: weights": lambda m: F.prelu(m.f(2, 3), m.f(2)),
+        "conv_transpose2d: channels": lambda m: F.conv_transpose2d(m.f(1, 3, 4, 4), m.f(2, 3, 3, 3)),
+        "avg_pool2d: a window larger than the image": lambda m: F.avg_pool2d(m.f(1, 1, 2, 2), 5),
+        "unfold: a kernel larger than the image": lambda m: F.unfold(m.f(1, 1, 2, 2), 3),
+        "attention: sizes of keys": lambda m: F.scaled_dot_product_attention(
+            m.f(1, 1, 2, 4), m.f(1, 1, 2, 3), m.f(1, 1, 2, 4)
+        ),
+        "lstm: features": lambda m: torch.nn.LSTM(3, 4).to(m.device)(m.f(5, 2, 4)),
+        "setitem: sizes": lambda m: m.f(3).__setitem__(m.i(0, 1), m.f(3)),
+        "foreach_add: lists of two lengths": lambda m: torch._foreach_add([m.f(2)], [m.f(2), m.f(3)]),  # noqa: SLF001
+        "foreach_add: sizes that do not fit": lambda m: torch._foreach_add([m.f(2)], [m.f(3)]),  # noqa: SLF001
     },
     DIM: {
         **{
@@ -155,7 +207,23 @@ _TABLES: Mapping[str, Mapping[str, Callable[[Maker], Any]]] = {
         "item: of several elements": lambda m: m.f(3).item(),
         "bool: of several elements": lambda m: bool(m.f(3)),
     },
+    OVERLAP: {
+        **{
+            f"{name}: an expanded target": lambda m, name=name, rest=rest: getattr(_expanded(m), name)(*rest(m))  # type: ignore[misc]
+            for name, rest in _INTO_EXPANDED.items()
+        },
+        "add: out= that begins within its input": lambda m: _shifted(m, lambda x, y: torch.add(x, 1, out=y)),
+        "exp: out= that begins within its input": lambda m: _shifted(m, lambda x, y: torch.exp(x, out=y)),
+        "cat: out= that begins within its input": lambda m: _shifted(m, lambda x, y: torch.cat([x], out=y)),
+        "mul_: an operand that begins within its target": lambda m: _shifted(m, lambda x, y: x.mul_(y)),
+        "gather: out= that is its input": lambda m: _shifted(m, lambda x, _: torch.gather(x, 0, m.i(0, 1), out=x)),
+    },
     AUTOGRAD: {
+        "grad: an input that was not used": lambda m: torch.autograd.grad(m.f(2, grad=True).sum(), m.f(2, grad=True)),
+        "backward: a gradient of another size": lambda m: torch.autograd.backward(m.f(2, grad=True) * 2, m.f(3)),
+        "zero_: a part of a leaf that asks for a gradient": lambda m: m.f(2, grad=True)[0].zero_(),
+        "backward: what inference mode made": lambda m: m.f(2, grad=True) * _inferred(m),
+        "add_: what inference mode made": lambda m: _inferred(m).add_(1),
         "backward: nothing asks for a gradient": lambda m: torch.autograd.backward(m.f(2).sum()),
         "backward: no gradient for what is no number": lambda m: torch.autograd.backward(m.f(2, grad=True) * 2),
         "backward: twice": _twice,

@@ -149,7 +149,7 @@ def _values(at: At, calls: Mapping[str, Kind] = ALL) -> None:
         "NaN": x / 0 * 0, "whole numbers": (x * 64).floor(), "few large numbers": x + (x > 0.999) * 1e3,
     }  # fmt: skip
     if at.device.type != "cpu":  # which has no units for half precision, or torch does not use them
-        whole["float16"] = x.half()
+        whole |= {"float16": x.half(), "bfloat16": x.bfloat16()}
     parts: dict[str, Callable[[T], T]] = {
         "a part of a tensor": lambda y: y[1:, 3:67],
         "every second column": lambda y: y[1:, 1::2],
@@ -164,8 +164,8 @@ def _values(at: At, calls: Mapping[str, Kind] = ALL) -> None:
     for name, call in calls.items():
         made: Calls = {"usual": partial(call, usual)}
         for said, (here, each) in given.items():
-            with contextlib.suppress(RuntimeError, IndexError, ValueError):  # what the CPU takes is asked
-                call(here)
+            with contextlib.suppress(RuntimeError, IndexError, ValueError):  # what both take is asked
+                call(here), call(each)
                 made[f"{name} of {said}"] = partial(call, each)
         _alike(at, "calls of one shape", lambda _: made, rounds=2, usual_is="usual", times=15)  # noqa: B023
 
@@ -339,6 +339,7 @@ COSTS: Mapping[str, Row] = {
     "indices": (SMOKE, _places),
     "values": (STANDARD, _values),
     "values-backward": (STANDARD, partial(_values, calls=GRADIENTS)),
+    "gradients": _row("calls with gradients", partial(kinds, calls=GRADIENTS)),
     "gaps": _row("calls of tensors with gaps", partial(of_new_shapes, gaps=True), rounds=1),
     "copies": _row("copies of 16 MiB", _copies, usual_is="within the host"),
     "products": _row("products of as many terms", _products),

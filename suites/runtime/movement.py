@@ -86,9 +86,11 @@ def _cat(at: At) -> None:
             found, wanted = (join([each.view(4, 5) if i % 2 else each.view(5, 4).mT for i, each in enumerate(some)])
                              for some in (squares, [each.cpu() for each in squares]))  # fmt: skip
             at.same(found.cpu(), wanted, f"{join.__name__} of {count} tensors, each other one transposed")
-        mixed = [each.to((torch.int64, torch.float32, torch.int8)[i % 3]) for i, each in enumerate(parts)]
-        found = torch.cat([each.to(at.device) for each in mixed], 1).cpu()
-        at.same(found, torch.cat(mixed, 1), f"cat of {count} tensors of int64, float32 and int8")
+        for first in range(3):
+            dtypes = [(torch.int64, torch.float32, torch.int8)[(first + i) % 3] for i in range(count)]
+            mixed = [(each % 1000 / 8).to(dtype) for each, dtype in zip(parts, dtypes, strict=True)]
+            found = torch.cat([each.to(at.device) for each in mixed], 1).cpu()
+            at.same(found, torch.cat(mixed, 1), f"cat of {count} tensors of int64, float32 and int8, {dtypes[0]} first")
         again = torch.split(torch.cat(there, 1), [each.shape[1] for each in parts], 1)
         at.same([each.cpu() for each in again], parts, f"split into {count} tensors")
 

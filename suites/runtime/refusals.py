@@ -62,19 +62,19 @@ DATA: Mapping[str, tuple[Callable[[T, T], T], Numbers, tuple[Numbers, ...]]] = {
 #: Calls with some indices into a matrix of five rows and columns, in several forms: CANN has an operator for each.
 INDEXED: Mapping[str, tuple[Callable[[T, T], T], ...]] = {
     "getitem": (lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: x[i, i]),
-    "setitem": (lambda x, i: x.clone().index_put_((i,), _ones(x, i)),
+    "setitem": (lambda x, i: x.index_put_((i,), _ones(x, i)),
         lambda x, i: x.index_put((i,), _ones(x, i), accumulate=True)),
     "index_select": (lambda x, i: x.index_select(0, i), lambda x, i: x.index_select(1, i)),
-    "index_copy": (lambda x, i: x.clone().index_copy_(0, i, _ones(x, i)), lambda x, i: x.index_copy(0, i, _ones(x, i))),
-    "index_add": (lambda x, i: x.clone().index_add_(0, i, _ones(x, i)), lambda x, i: x.index_add(0, i, _ones(x, i))),
-    "index_fill": (lambda x, i: x.clone().index_fill_(0, i, 0), lambda x, i: x.index_fill(0, i, 0)),
+    "index_copy": (lambda x, i: x.index_copy_(0, i, _ones(x, i)), lambda x, i: x.index_copy(0, i, _ones(x, i))),
+    "index_add": (lambda x, i: x.index_add_(0, i, _ones(x, i)), lambda x, i: x.index_add(0, i, _ones(x, i))),
+    "index_fill": (lambda x, i: x.index_fill_(0, i, 0), lambda x, i: x.index_fill(0, i, 0)),
     "gather": (lambda x, i: x.gather(0, _rows(i)), lambda x, i: x.gather(1, _rows(i).mT)),
-    "scatter": (lambda x, i: x.clone().scatter_(0, _rows(i), _ones(x, i)),
+    "scatter": (lambda x, i: x.scatter_(0, _rows(i), _ones(x, i)),
         lambda x, i: x.scatter(0, _rows(i), _ones(x, i)), lambda x, i: x.scatter(0, _rows(i), 2.0)),
-    "scatter_add": (lambda x, i: x.clone().scatter_add_(0, _rows(i), _ones(x, i)),
+    "scatter_add": (lambda x, i: x.scatter_add_(0, _rows(i), _ones(x, i)),
         lambda x, i: x.scatter_add(0, _rows(i), _ones(x, i))),
     "take": (lambda x, i: x[0].take(i),),
-    "put": (lambda x, i: x[0].clone().put_(i, _ones(x, i)[:, 0]),),
+    "put": (lambda x, i: x[0].put_(i, _ones(x, i)[:, 0]),),
     "embedding": (lambda x, i: F.embedding(i, x), lambda x, i: F.embedding_bag(i[None], x)),
 }  # fmt: skip
 #: Those in which negative indices count from the end, those that take int32, and how many indices a long list has.
@@ -83,7 +83,7 @@ _OF_32_BITS = ("index_select", "index_add", "embedding")
 
 
 def _ones(x: T, index: T) -> T:
-    return x[:1].expand(len(index), -1)
+    return torch.ones_like(x[:1]).expand(len(index), -1)
 
 
 def _rows(index: T) -> T:
@@ -109,7 +109,7 @@ def _calls_of(name: str) -> dict[str, tuple[Callable[[T, T], T], T, T]]:
 
 
 def _is_right(at: At, call: Callable[[T, T], T], x: T, numbers: T, cause: str) -> None:
-    found, wanted = call(x, numbers.to(at.device)).cpu(), call(torch.ones(x.shape, dtype=x.dtype), numbers)
+    found, wanted = call(x.clone(), numbers.to(at.device)).cpu(), call(torch.ones(x.shape, dtype=x.dtype), numbers)
     at.holds(found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-3), cause)
 
 
@@ -125,9 +125,12 @@ def _refused(at: At, name: str, dtype: torch.dtype = torch.float32) -> None:
         _is_right(at, call, x, right, f"{said}: what is to be taken gives another result")
         is_refused = True
         with contextlib.suppress(RuntimeError, IndexError, ValueError, ZeroDivisionError):
-            call(x, wrong.to(at.device)).cpu()
+            call(target := x.clone(), wrong.to(at.device)).cpu()
             at.wait()
             is_refused = False
+        written = call(torch.ones(x.shape, dtype=x.dtype), right)  # elements may be written before one is refused
+        whole = (target == 1) | (target == written.to(at.device)) if written.shape == x.shape else target == 1
+        at.holds(whole.all().item(), f"{said}: a call that was refused has spoiled its target")
         at.holds(is_refused, f"{said}: nothing is raised for numbers that PyTorch refuses")
         _is_right(at, call, x, right, f"{said}: after a call that was refused, one that is not gives another result")
     at.same(x.cpu(), torch.ones(x.shape, dtype=dtype), f"{name}: a call that was refused changed its input")
@@ -156,26 +159,28 @@ def _of_cards(at: At, one: T, there: int) -> Mapping[str, Callable[[], object]]:
 
 
 def _of_arguments(at: At, one: T, _: int) -> Mapping[str, Callable[[], object]]:
-    """Return calls of random numbers, memory, events and copies with arguments that none takes."""
+    """Return calls of memory, events and random states with arguments that none takes, and what ends a context."""
     backend, event = at.backend, partial(at.backend.Event, enable_timing=True)
-    recorded = event()
+    recorded, last = event(), backend.device_count() - 1
     recorded.record()
+    there = torch.ones(2, 2, device=torch.device(at.device.type, last))  # torch_npu 2.13 dies of a card without tensors
+
+    def within(context: contextlib.AbstractContextManager[object]) -> None:
+        with context:
+            there.view(3)
+
     return {
-        "normal_": lambda: one.clone().normal_(0, -1), "uniform_": lambda: one.clone().uniform_(2, 1),
-        "exponential_": lambda: one.clone().exponential_(-1), "randperm": lambda: torch.randperm(-1, device=at.device),
-        "random_": lambda: one.clone().random_(5, 5), "bernoulli_": lambda: one.clone().bernoulli_(1.5),
-        "randint": lambda: torch.randint(5, 5, (3,), device=at.device), "dropout": lambda: F.dropout(one, 1.5),
-        "multinomial": lambda: one.multinomial(9),
-        "empty": lambda: torch.empty(-1, device=at.device), "copy_": lambda: one.copy_(torch.ones(3, 3)),
+        "randint": lambda: torch.randint(5, 5, (3,), device=at.device), "exponential_": lambda: one.exponential_(-1),
         "set_rng_state": lambda: backend.set_rng_state(torch.zeros(3, dtype=torch.uint8)),
         "fraction above 1": lambda: backend.set_per_process_memory_fraction(1.5),
         "fraction below 0": lambda: backend.set_per_process_memory_fraction(-0.5),
         "time of events that were not recorded": lambda: event().elapsed_time(event()),
         "time since an event that was not recorded": lambda: event().elapsed_time(recorded),
-        "as_strided": lambda: one.as_strided((9,), (1,)), "view": lambda: one.view(3),
-        "item": one.item, "if": one.__bool__,
-        "numpy": one.numpy, "in place, of other sizes": lambda: one.add_(torch.ones(3, 2, 2, device=at.device)),
-        "in place, into integers": lambda: one.long().add_(0.5), "pin_memory": one.pin_memory,
+        "beyond its memory": lambda: one.as_strided((9,), (1,)), "numpy": one.numpy, "pin_memory": one.pin_memory,
+        "a view on another stream": lambda: within(backend.stream(backend.Stream())),
+        "a view on another card": lambda: within(backend.device(last)),
+        "a view in inference mode": lambda: within(torch.inference_mode()),
+        "a view under autocast": lambda: within(torch.autocast(at.device.type, torch.float16)),
     }  # fmt: skip
 
 

@@ -53,6 +53,8 @@ ALL: Mapping[str, Kind] = {
     "tril": torch.tril, "arange": lambda x: torch.arange(99, device=x.device), "logical": lambda x: (x > 0) & (x < 1),
     "rows": lambda x: x + x[:1], "columns": lambda x: x * x[:, :1], "minus": lambda x: x - x[0, 0],
     "cpu": lambda x: x.cpu(), "item": lambda x: x[0, 0].item(), "repeat": lambda x: x.repeat(2, 3),
+    **{name: getattr(torch, name) for name in ("sin", "cos", "tan", "atan", "sinh", "expm1", "log1p", "erf", "lgamma",
+        "log2", "sqrt", "rsqrt", "sigmoid", "tanh", "round", "trunc", "isnan", "signbit")},
     "einsum": lambda x: torch.einsum("ij,kj->ik", x, x), "std": lambda x: x.std(0), "prod": lambda x: x.prod(-1),
 }  # fmt: skip
 
