@@ -53,7 +53,7 @@ ALL: Mapping[str, Kind] = {
     "tril": torch.tril, "arange": lambda x: torch.arange(99, device=x.device), "logical": lambda x: (x > 0) & (x < 1),
     "rows": lambda x: x + x[:1], "columns": lambda x: x * x[:, :1], "minus": lambda x: x - x[0, 0],
     "cpu": lambda x: x.cpu(), "item": lambda x: x[0, 0].item(), "repeat": lambda x: x.repeat(2, 3),
-    **{name: getattr(torch, name) for name in ("sin", "cos", "tan", "atan", "sinh", "expm1", "log1p", "erf", "lgamma",
+    **{name: getattr(torch, name) for name in ("sin", "cos", "tan", "atan", "sinh", "expm1", "log1p", "erf",
         "log2", "sqrt", "rsqrt", "sigmoid", "tanh", "round", "trunc", "isnan", "signbit")},
     "einsum": lambda x: torch.einsum("ij,kj->ik", x, x), "std": lambda x: x.std(0), "prod": lambda x: x.prod(-1),
 }  # fmt: skip
@@ -143,26 +143,24 @@ def _refused(at: At) -> None:
             at.wait()
 
 
-def _mixed(at: At, optimizers: tuple[str, ...] = ("AdamW",)) -> Calls:
-    """Return copies, events, gradients, trainings and all kinds of calls together."""
+#: Calls of the runtime that a short soak makes.
+_FEW = ("Event", "another stream", "pin_memory", "to and from the last card")
+
+
+def _mixed(at: At, optimizers: tuple[str, ...] = ("AdamW",), of_it: tuple[str, ...] = _FEW) -> Calls:
+    """Return copies, gradients, trainings, all kinds of calls together, and some of the runtime's, or all."""
     x, host = torch.rand(64, 64, device=at.device), torch.ones(4096)
     weight = torch.rand(64, 64, device=at.device, requires_grad=True)
     recurrent, sequence = nn.LSTM(3, 4).to(at.device), torch.rand(5, 2, 3, device=at.device)
     sizes = cycle(range(16, 64))
     found: Calls = {
+        **{name: each for name, each in of_runtime(at).items() if not of_it or name in of_it},
         "copies": lambda: host.to(at.device).cpu(),
         "backward": lambda: torch.autograd.grad((x @ weight).sum(), weight),
         "recurrent": lambda: recurrent(sequence)[0].sum().backward(),
         "all kinds": lambda: [each(x) for each in CALLS.values()],
         "all kinds, of new shapes": lambda: [each(x[: next(sizes)]) for each in CALLS.values()],
     }
-    if at.device.type != "cpu":
-        last = torch.device(at.device.type, at.backend.device_count() - 1)
-        found |= {
-            "events": lambda: [at.backend.Event().record() for _ in range(4)],
-            "pinned": lambda: host.pin_memory().to(at.device, non_blocking=True),
-            "copies between cards": lambda: x.to(last).to(at.device),
-        }
     for name in optimizers:
         layers = nn.Conv1d(3, 2, 3), nn.BatchNorm1d(2), nn.ReLU(), nn.Flatten(), nn.Linear(14, 4), nn.LayerNorm(4)
         model = nn.Sequential(*layers, nn.Dropout(0.1)).to(at.device)
@@ -243,11 +241,10 @@ def host_bytes() -> int:
 
 SOAKS: Mapping[str, Row] = {
     "soak-short": (SMOKE, partial(_soak, of=_mixed, calls=64)),
-    "soak": (STANDARD, partial(_soak, of=partial(_mixed, optimizers=("AdamW", "SGD")), calls=320)),
+    "soak": (STANDARD, partial(_soak, of=partial(_mixed, optimizers=("AdamW", "SGD"), of_it=()), calls=320)),
     "soak-kinds": (STANDARD, partial(_soak, of=kinds, calls=128)),
     "soak-halves": (STANDARD, partial(_soak, of=partial(kinds, calls=CALLS, dtype=torch.float16), calls=128)),
     "soak-gradients": (STANDARD, partial(_soak, of=partial(kinds, calls=GRADIENTS, rows=33), calls=120)),
-    "soak-runtime": (STANDARD, partial(_soak, of=of_runtime, calls=128)),
     "soak-shapes": (STANDARD, partial(_soak, of=of_new_shapes, calls=128)),
     "soak-refusals": (STANDARD, partial(_soak, of=lambda at: {"refusals": partial(_refused, at)}, calls=128)),
 }

@@ -144,3 +144,19 @@ def test_a_call_that_is_slow_however_often_it_is_made_is_accused(
     expected = pytest.raises(Disagreement, match=r"abs takes 20 ms at best, .* 15 ms") if is_accused else nullcontext()
     with expected:
         assert in_time(call, 0.0005, 0.015, "abs") == slow_calls
+
+
+@pytest.mark.parametrize(("left", "is_accused"), [((0,), False), ((512, 0), False), ((512, 512, 512, 512), True)])
+def test_a_call_after_which_less_memory_is_free_each_time_is_accused(
+    left: tuple[int, ...], is_accused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, calls = [4096], iter(left)
+
+    def call() -> None:
+        free[0] -= next(calls)
+
+    monkeypatch.setattr(comparing, "free_bytes", lambda _: free[0])
+    expected = pytest.raises(Disagreement, match="abs leaves 512 bytes") if is_accused else nullcontext()
+    with expected:
+        in_time(call, 0.0005, 60, "abs", torch.device("npu"))
+    assert next(calls, None) is None
