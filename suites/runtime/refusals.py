@@ -45,7 +45,6 @@ DATA: Mapping[str, tuple[Callable[[T, T], T], Numbers, tuple[Numbers, ...]]] = {
     "bincount": (lambda _, n: torch.bincount(n), (1, 0), ((1, -1),)),
     "take_along_dim": (lambda x, n: x[0].take_along_dim(n), (0, 3), ((0, 4),)),
     "searchsorted": (lambda x, n: torch.searchsorted(x[0], x[1], sorter=n), (0, 1, 2, 3), ((0, 1, 2, 4), (-1,) * 4)),
-    "histc": (lambda _, n: n.histc(4), (0.0, 1.0), ((0.0, torch.inf), (NAN, 1.0))),
     "binary_cross_entropy": (lambda x, n: F.binary_cross_entropy(n, x[0, :2]), (0.5, 1.0), ((0.5, 1.25), (-0.25, 1.0))),
     "binary_cross_entropy-targets": (lambda x, n: F.binary_cross_entropy(x[0, :2] / 2, n), (0.5, 1.0), ((0.5, 1.25),)),
     "gaussian_nll_loss": (lambda x, n: F.gaussian_nll_loss(x[0, :2], x[1, :2], n), (0.0, 1.0), ((1.0, -1.0),)),
