@@ -117,23 +117,9 @@ _TABLES: Mapping[str, Mapping[str, Callable[[Maker], Any]]] = {
             f"{name}: other sizes": lambda m, name=name: getattr(torch, name)(m.f(2), m.f(3))  # type: ignore[misc]
             for name in ("maximum", "atan2", "eq", "logical_and", "pow", "div", "sub", "fmod", "logaddexp")
         },
-        "lerp: sizes that do not fit": lambda m: torch.lerp(m.f(2), m.f(3), 0.5),
-        "addcmul: sizes that do not fit": lambda m: torch.addcmul(m.f(2), m.f(3), m.f(2)),
-        "baddbmm: batches": lambda m: torch.baddbmm(m.f(2, 3, 3), m.f(2, 3, 4), m.f(2, 5, 3)),
-        "einsum: sizes of one letter": lambda m: torch.einsum("ij,jk->ik", m.f(2, 3), m.f(2, 3)),
-        "outer: a matrix": lambda m: torch.outer(m.f(2, 2), m.f(2)),
         "inverse: no square": lambda m: torch.inverse(m.f(2, 3)),
-        "prelu: weights": lambda m: F.prelu(m.f(2, 3), m.f(2)),
-        "conv_transpose2d: channels": lambda m: F.conv_transpose2d(m.f(1, 3, 4, 4), m.f(2, 3, 3, 3)),
-        "avg_pool2d: a window larger than the image": lambda m: F.avg_pool2d(m.f(1, 1, 2, 2), 5),
-        "unfold: a kernel larger than the image": lambda m: F.unfold(m.f(1, 1, 2, 2), 3),
-        "attention: sizes of keys": lambda m: F.scaled_dot_product_attention(
-            m.f(1, 1, 2, 4), m.f(1, 1, 2, 3), m.f(1, 1, 2, 4)
-        ),
         "lstm: features": lambda m: torch.nn.LSTM(3, 4).to(m.device)(m.f(5, 2, 4)),
-        "setitem: sizes": lambda m: m.f(3).__setitem__(m.i(0, 1), m.f(3)),
         "foreach_add: lists of two lengths": lambda m: torch._foreach_add([m.f(2)], [m.f(2), m.f(3)]),  # noqa: SLF001
-        "foreach_add: sizes that do not fit": lambda m: torch._foreach_add([m.f(2)], [m.f(3)]),  # noqa: SLF001
     },
     DIM: {
         **{

@@ -15,22 +15,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from .rows import SMOKE, STANDARD, At, Row, T, least_s
-from .soaks import (
-    ALL,
-    GRADIENTS,
-    MIB,
-    NOTHING_S,
-    ROWS,
-    TIMES,
-    Calls,
-    Kind,
-    Kinds,
-    host_bytes,
-    kinds,
-    of_new_shapes,
-    of_runtime,
-)
+from .rows import MIB, NOTHING_S, SMOKE, STANDARD, TIMES, At, Row, least_s
+from .soaks import ALL, GRADIENTS, Calls, Kind, Kinds, host_bytes, kinds, of_new_shapes, of_runtime
 from .state import CALLS
 
 
@@ -141,7 +127,7 @@ def _places(at: At) -> None:
 
 def _values(at: At, calls: Mapping[str, Kind] = ALL) -> None:
     """Whatever the numbers are, and wherever they lie, a call takes about as long."""
-    x, wide = torch.rand(ROWS, 64), torch.rand(ROWS + 1, 129)
+    x, wide = torch.rand(400, 64), torch.rand(401, 129)
     ordered = x.flatten().sort()[0].view_as(x)
     whole = {
         "zeros": x * 0, "equal numbers": x * 0 + 0.7, "ordered numbers": ordered, "falling numbers": ordered.flip(0, 1),
@@ -150,16 +136,14 @@ def _values(at: At, calls: Mapping[str, Kind] = ALL) -> None:
     }  # fmt: skip
     if at.device.type != "cpu":  # which has no units for half precision, or torch does not use them
         whole |= {"float16": x.half(), "bfloat16": x.bfloat16()}
-    parts: dict[str, Callable[[T], T]] = {
-        "a part of a tensor": lambda y: y[1:, 3:67],
-        "every second column": lambda y: y[1:, 1::2],
-        "columns": lambda y: y.view(-1)[: 64 * ROWS].view(64, ROWS).mT,
-        "an odd place": lambda y: y.view(-1)[1 : 1 + 64 * ROWS].view(ROWS, 64),
-        "a repeated row": lambda y: y[:1, :64].expand(ROWS, 64),
-    }
     there = wide.to(at.device)
     given = {name: (each, each.to(at.device)) for name, each in whole.items()}
-    given |= {name: (part(wide), part(there)) for name, part in parts.items()}
+    places = {  # the first element, and the steps from row to row and from column to column
+        "a part of a tensor": (132, (129, 1)), "every second column": (130, (129, 2)), "columns": (0, (1, len(x))),
+        "an odd place": (1, (64, 1)), "a repeated row": (0, (0, 1)),
+    }  # fmt: skip
+    for name, (first, steps) in places.items():
+        given[name] = wide.as_strided(x.shape, steps, first), there.as_strided(x.shape, steps, first)
     usual = x.to(at.device)
     for name, call in calls.items():
         made: Calls = {"usual": partial(call, usual)}

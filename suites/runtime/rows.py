@@ -17,6 +17,9 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare, agrees, in_time
 
 T = torch.Tensor
+MIB = 2**20
+#: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
+TIMES, NOTHING_S = 20, 2e-4
 #: Seconds that :meth:`At.busy` keeps the device busy, and the seconds of one product of it at least.
 BUSY_S, PRODUCT_S = 0.02, 0.001
 

@@ -21,16 +21,13 @@ from pytest_ascend.operators.calling import tensors
 from pytest_ascend.system.programs import give_back, resident_bytes
 
 from .refusals import INDEXED
-from .rows import SMOKE, STANDARD, At, Row, least_s
+from .rows import MIB, NOTHING_S, SMOKE, STANDARD, TIMES, At, Row, least_s
 from .state import CALLS, WITH_NUMBERS
 
-MIB = 2**20
 Calls: TypeAlias = dict[str, Callable[[], object]]
 Kind: TypeAlias = Callable[[torch.Tensor], object]
 #: Makes the calls on a device.
 Kinds: TypeAlias = Callable[[At], Calls]
-#: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
-TIMES, NOTHING_S = 20, 2e-4
 #: Of matrices whose results show in the host's memory if each leaves one behind.
 ROWS = 400
 #: Calls that take any number: they have another one each time, as a kernel may be made anew for each.
