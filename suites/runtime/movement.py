@@ -12,9 +12,8 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.run import inputs
 
-from .rows import SMOKE, STANDARD, At, Row, T, early, numbered
+from .rows import MIB, SMOKE, STANDARD, At, Row, T, early, numbered
 
-MIB = 2**20
 Moves: TypeAlias = dict[str, Callable[[T], T]]
 #: Bytes of copies: around what one transfer, one staging buffer or one page of the drivers may hold, and odd ones.
 SIZES = (1, 511, 4097, MIB + 3, 4 * MIB + 5, 16 * MIB + 7)
