@@ -19,6 +19,11 @@ from .rows import MIB, NOTHING_S, SMOKE, STANDARD, TIMES, At, Row, least_s
 from .soaks import ALL, GRADIENTS, Calls, Kind, Kinds, host_bytes, kinds, of_new_shapes, of_runtime
 from .state import CALLS
 
+#: Rows of 64 columns; calls that multiply or sort, for which the time of others is no measure; those of all dtypes.
+_LARGE, _PRODUCTS = 4096, ("mm", "bmm", "matmul", "addmm", "einsum", "attention", "conv2d")
+_SORTS = ("sort", "scatter", "gather", "multinomial", "topk", "unique", "median")
+_IN_ALL_DTYPES = ("add", "mul", "where", "amax", "argmax", "cat", "transposed", "index_select", "logical", "repeat")
+
 
 def _alike(
     at: At, what: str, calls: Kinds, rounds: int = 4, usual_is: str = "", times: int = TIMES, part: int = 2
@@ -36,33 +41,13 @@ def _alike(
     at.same(said, "", f"of {what}, {said or 'all take about as long'}")
 
 
-def _elementwise(at: At) -> Calls:
-    x, y = (torch.rand(MIB // 2, device=at.device) + 0.5 for _ in range(2))
-    other: Calls = {
-        f"{name} in {dtype}": partial(getattr(torch, name), a, a)
-        for dtype in (torch.float16, torch.int32, torch.int64)
-        for a in [(8 * x).to(dtype)]
-        for name in ("add", "sub", "mul", "maximum", "eq", "lt")
-    }
-    names = ("abs", "neg", "sqrt", "exp", "tanh", "sigmoid", "relu", "reciprocal", "rsqrt", "log", "floor", "sign")
-    one = {name: getattr(x, name) for name in (*names, "clone", "half", "sum", "amax", "mean")}
-    two = {name: partial(getattr(torch, name), x, y) for name in ("add", "sub", "mul", "div", "maximum", "lt", "eq")}
-    rest: Calls = {
-        "where": lambda: torch.where(x > y, x, y), "silu": lambda: F.silu(x), "gelu": lambda: F.gelu(x),
-        "fill": lambda: y.clone().fill_(1), "cat": lambda: torch.cat([x, y]),
-        "clamp": lambda: x.clamp(0.6, 1), "softmax": lambda: x.view(-1, 512).softmax(-1), "add_": lambda: y.add_(x),
-        "transposed": x.view(512, -1).mT.contiguous, "flip": lambda: x.flip(0),
-        "layer_norm": lambda: F.layer_norm(x.view(-1, 512), (512,)),
-        "index_select": lambda: x.view(-1, 64).index_select(0, rows), "argmax": x.argmax,
-        "cumsum": lambda: x.view(-1, 512).cumsum(-1), "gather": lambda: x.view(-1, 64).gather(0, rows[:, None]),
-        "masked_select": lambda: x[x > y], "of tiny numbers": lambda: tiny + tiny, "of NaN": lambda: tiny * nan,
-        "rand": lambda: torch.rand_like(x), "randn": lambda: torch.randn_like(x), "topk": lambda: few.topk(500),
-        "randint": lambda: torch.randint(9, x.shape, device=at.device), "dropout": lambda: F.dropout(few, 0.5),
-        "randperm": lambda: torch.randperm(2**14, device=at.device), "bernoulli_": lambda: few.clone().bernoulli_(),
-    }  # fmt: skip
-    tiny, nan, few = x * 1e-40, torch.full_like(x, float("nan")), x[: 2**14].view(16, -1) / 2
-    rows = torch.arange(MIB // 128, device=at.device)
-    return {**one, **two, **rest, **other}
+def _large(at: At) -> Calls:
+    """Return calls of a large matrix, but for products, in several dtypes."""
+    calls = {name: call for name, call in ALL.items() if not name.startswith(_PRODUCTS + _SORTS)}
+    found = kinds(at, calls, rows=_LARGE)
+    for dtype in (torch.float16, torch.int32, torch.int64):
+        found |= kinds(at, {name: ALL[name] for name in _IN_ALL_DTYPES}, dtype, rows=_LARGE)
+    return found
 
 
 def _small_calls(at: At) -> None:
@@ -316,7 +301,7 @@ def _row(what: str, calls: Kinds, level: str = SMOKE, **how: Any) -> Row:
 
 _IN_FLOAT16, _IN_BFLOAT16 = (partial(_products, dtype=dtype) for dtype in (torch.float16, torch.bfloat16))
 COSTS: Mapping[str, Row] = {
-    "elementwise": _row("calls that move as much memory", _elementwise, times=40),
+    "elementwise": _row("calls that move as much memory", _large, rounds=2, times=60),
     "small-calls": (SMOKE, _small_calls),
     "new-shapes": _row("calls with new shapes", partial(of_new_shapes, calls=ALL)),
     "shapes": (SMOKE, _shapes),

@@ -51,7 +51,9 @@ ALL: Mapping[str, Kind] = {
     "rows": lambda x: x + x[:1], "columns": lambda x: x * x[:, :1], "minus": lambda x: x - x[0, 0],
     "cpu": lambda x: x.cpu(), "item": lambda x: x[0, 0].item(), "repeat": lambda x: x.repeat(2, 3),
     **{name: getattr(torch, name) for name in ("sin", "cos", "tan", "atan", "sinh", "expm1", "log1p", "erf",
-        "log2", "sqrt", "rsqrt", "sigmoid", "tanh", "round", "trunc", "isnan", "signbit")},
+        "log2", "sqrt", "rsqrt", "sigmoid", "tanh", "round", "trunc", "isnan", "signbit", "abs", "neg", "relu", "log",
+        "floor", "reciprocal", "sign", "mean", "randn_like", "median")}, "flip": lambda x: x.flip(0), "silu": F.silu,
+    "maximum": lambda x: torch.maximum(x, x.flip(1)), "less": lambda x: x < x.flip(1), "fill": lambda x: x.new_ones(99),
     "einsum": lambda x: torch.einsum("ij,kj->ik", x, x), "std": lambda x: x.std(0), "prod": lambda x: x.prod(-1),
 }  # fmt: skip
 
