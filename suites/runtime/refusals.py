@@ -230,7 +230,7 @@ def _out_of_memory(at: At) -> None:
         "a product": lambda: x @ x.mT, "a sum": lambda: x + x.mT, "repeat": lambda: x.repeat(1, 2**20),
         "contiguous": lambda: x.expand(-1, 2**20).contiguous(), "pad": lambda: F.pad(x, (0, 2**20)),
     }  # fmt: skip
-    with _unharmed(at, "an allocation of too much"):
+    with _unharmed(at, "after an out-of-memory error"):
         for name, call in calls.items():
             at.holds(_is_refused(at, call), f"{name} of 16 TiB is computed on a device of {total:,} bytes")
     at.holds(at.backend.memory_allocated() == before, "memory stays allocated after an out-of-memory error")
