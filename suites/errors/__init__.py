@@ -108,6 +108,8 @@ _TABLES: Mapping[str, Mapping[str, Callable[[Maker], Any]]] = {
         "max_pool2d: a window larger than the image": lambda m: F.max_pool2d(m.f(1, 1, 2, 2), 5),
         "pixel_shuffle: channels": lambda m: F.pixel_shuffle(m.f(1, 3, 2, 2), 2),
         "copy_: sizes": lambda m: m.f(3).copy_(m.f(4)),
+        "copy_: as many elements": lambda m: m.f(2, 3).copy_(m.f(3, 2)),
+        "setitem: as many elements": lambda m: m.f(2, 3).__setitem__(slice(2), m.f(3, 2)),
         "tril: a vector": lambda m: torch.tril(m.f(3)),
         **{
             f"{name}: targets of another size": lambda m, name=name: getattr(F, name)(m.f(3), m.f(4))  # type: ignore[misc]
@@ -152,6 +154,7 @@ _TABLES: Mapping[str, Mapping[str, Callable[[Maker], Any]]] = {
     },
     DTYPE: {
         "mm: two dtypes": lambda m: torch.mm(m.f(2, 2), m.f(2, 2, dtype=torch.float16)),
+        "conv2d: two dtypes": lambda m: F.conv2d(m.f(1, 1, 4, 4), m.f(1, 1, 3, 3, dtype=torch.float16)),
         "bitwise_and: floating": lambda m: torch.bitwise_and(m.f(2), m.f(2)),
         "add_: a floating result into integers": lambda m: m.i(1, 2).add_(m.f(2)),
         "add_: a fraction into integers": lambda m: m.i(1, 2).add_(1.5),

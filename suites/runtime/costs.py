@@ -81,7 +81,9 @@ def _shapes(at: At) -> None:
     x = torch.rand(2**16, device=at.device)
     for name, call in calls.items():
         given = {
-            f"{rows} x {2**16 // rows}, dimension {dim}": (rows, dim) for rows in (1, 16, 256, 4096) for dim in (0, 1)
+            f"{rows} x {2**16 // rows}, dimension {dim}": (rows, dim)
+            for rows in (1, 16, 256, 4096, 2**14)
+            for dim in (0, 1)
         }
         made: Calls = {said: partial(call, x.view(rows, -1), dim) for said, (rows, dim) in given.items()}
         # Half of them are along one dimension.
@@ -144,6 +146,7 @@ def _copies(at: At) -> Calls:
     pinned = host if at.device.type == "cpu" else host.clone().pin_memory()
     return {
         "within the host": host.clone,
+        "pin_memory": host.clone if at.device.type == "cpu" else host.pin_memory,
         "to the device": lambda: there.copy_(host),
         "to the host": lambda: host.copy_(there),
         "from pinned memory": lambda: there.copy_(pinned, non_blocking=True),

@@ -53,6 +53,7 @@ ALL: Mapping[str, Kind] = {
     **{name: getattr(torch, name) for name in ("sin", "cos", "tan", "atan", "sinh", "expm1", "log1p", "erf",
         "log2", "sqrt", "rsqrt", "sigmoid", "tanh", "round", "trunc", "isnan", "signbit", "abs", "neg", "relu", "log",
         "floor", "reciprocal", "sign", "mean", "randn_like", "median")}, "flip": lambda x: x.flip(0), "silu": F.silu,
+    "two dtypes": lambda x: x * x.half() + (x > 0),
     "maximum": lambda x: torch.maximum(x, x.flip(1)), "less": lambda x: x < x.flip(1), "fill": lambda x: x.new_ones(99),
     "einsum": lambda x: torch.einsum("ij,kj->ik", x, x), "std": lambda x: x.std(0), "prod": lambda x: x.prod(-1),
 }  # fmt: skip
@@ -122,6 +123,7 @@ def of_runtime(at: At) -> Calls:
         "manual_seed": lambda: backend.manual_seed(3), "set_rng_state": lambda: backend.set_rng_state(state),
         "get_rng_state": backend.get_rng_state, "generator": lambda: x.bernoulli(generator=generator),
         "another card": lambda: x.to(last) + 1, "to and from the last card": lambda: x.to(last).to(at.device),
+        "a copy to the host": lambda: (x + 1).to("cpu", non_blocking=True),
         "pin_memory": lambda: torch.ones(9).pin_memory().to(at.device, non_blocking=True), "tolist": x[0].tolist,
         "print": lambda: repr(x[:2, :2]), "save": lambda: saved(BytesIO()), "deepcopy": lambda: deepcopy(x),
         "autocast": lambda: _under(torch.autocast(at.device.type, torch.float16), lambda: x @ x),
@@ -143,7 +145,7 @@ def _refused(at: At) -> None:
 
 
 #: Calls of the runtime that a short soak makes.
-_FEW = ("Event", "another stream", "pin_memory", "to and from the last card")
+_FEW = ("Event", "a copy to the host", "another stream", "pin_memory", "to and from the last card")
 
 
 def _mixed(at: At, optimizers: tuple[str, ...] = ("AdamW",), of_it: tuple[str, ...] = _FEW) -> Calls:

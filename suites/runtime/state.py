@@ -203,6 +203,8 @@ WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
     "sort": lambda x, n: x.sort(stable=True, descending=n > 1),
     "topk": lambda x, n: x.topk(5, largest=n > 1),
     "cumsum, long": lambda x, n: (x * n).flatten().cumsum(0),
+    "div": lambda x, n: torch.div(x, 3 - x * 0, rounding_mode=(None, "floor")[n - 1]),
+    "dropout in training": lambda x, n: F.dropout(torch.ones_like(x), 0.5, training=n == 1).amax(),
     "dropout": lambda x, n: F.dropout(torch.ones_like(x), (n + 1) / 4).amax(),  # what is kept is doubled, or fourfold
 }
 #: Calls of a square matrix with a setting, 1 or 2, that does not change the shape of the result.
@@ -215,6 +217,7 @@ _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
     "mean": lambda x, n: x.mean(n - 1),
     "norm": lambda x, n: torch.linalg.vector_norm(x, n, -1),
     "group_norm": lambda x, n: F.group_norm(x[None], 3, eps=n / 4),
+    "batch_norm in training": lambda x, n: F.batch_norm(x, x[0] * 0, x[0] * 0 + 4, training=n == 1),
     "groups": lambda x, n: F.group_norm(x[None], (3, 11)[n - 1]),
     "layer_norm": lambda x, n: F.layer_norm(x, x.shape[-1:], eps=n / 4),
     "batch_norm": lambda x, n: F.batch_norm(x, None, None, training=True, eps=n / 4),
@@ -232,8 +235,12 @@ def _other_arguments(at: At, *, on_cards: bool = False) -> None:
     there = {1: x.to(at.device), 2: x.to(last)}
     where = ", on two cards in turn" if on_cards else ""
     for name, function in WITH_NUMBERS.items():
-        found, wanted = ([tensors(function(each[n], n))[0].cpu() for n in (1, 2, 1)] for each in (there, {1: x, 2: x}))
-        at.same(found, wanted, f"{name}: the result does not follow an argument that changes from call to call{where}")
+        found, wanted = ([tensors(function(each[n], n))[0] for n in (1, 2, 1)] for each in (there, {1: x, 2: x}))
+        at.same(
+            [each.cpu() for each in found],
+            wanted,
+            f"{name}: the result does not follow an argument that changes from call to call{where}",
+        )
 
 
 def _other_settings(at: At) -> None:
@@ -260,6 +267,8 @@ def _settings_between(at: At) -> None:
             weight.mul_(-2)
         with torch.inference_mode():
             CALLS["mm"](x)
+        with torch.autocast(at.device.type, dtype=torch.float16), torch.autocast(at.device.type, enabled=False):
+            at.same(CALLS["mm"](x).cpu(), first["mm"][0], "autocast(enabled=False) does not end autocast")
         again = {name: computed(CALLS[name], x) for name in FEW}
         at.same(again, first, "autocast or inference mode leave something behind")
         at.same(F.linear(x, weight).cpu() / 4, linear, "a product with changed weights uses the old ones")

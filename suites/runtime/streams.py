@@ -199,7 +199,8 @@ def _deep(at: At) -> None:
     x = torch.zeros(COUNT, dtype=torch.int32, device=at.device)
     stream.wait_stream(at.backend.current_stream())
     with at.backend.stream(stream):
-        at.busy()
+        for _ in range(6):  # more than 100 ms
+            at.busy()
         for _ in range(600):
             x.add_(1)
         target.copy_(x, non_blocking=True)
@@ -329,8 +330,16 @@ def _of_current(at: At) -> None:
     before, side = at.backend.current_stream(), at.backend.Stream()
     with at.backend.stream(side):
         inside = at.backend.current_stream()
-    is_set = inside == side and at.backend.current_stream() == before and side != before
+        with at.backend.stream(before):
+            pass
+        again = at.backend.current_stream()
+    is_set = inside == side == again and at.backend.current_stream() == before and side != before
     at.holds(is_set, "the context of a stream does not set the current stream, or does not set it back")
+    here, last = at.backend.current_device(), at.backend.device_count() - 1
+    with at.backend.stream(at.backend.Stream(torch.device(at.device.type, last))):
+        at.holds(at.backend.current_device() == last, "the context of another card's stream does not set the card")
+    at.backend.synchronize(last)
+    at.holds(at.backend.current_device() == here, "the context of a stream, or waiting for a card, leaves another card")
 
     def work(number: int) -> T:
         at.backend.set_device(at.device)
