@@ -50,8 +50,8 @@ CALLS: Mapping[str, Callable[[T], object]] = {
     "cross_entropy": lambda x: F.cross_entropy(x, torch.arange(len(x), device=x.device) % 64),
     "attention": lambda x: F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]),
 }
-FEW = ("add", "softmax", "sum", "mm", "sort", "cat", "index_select", "conv1d")
 ROWS = 33
+FEW = ("add", "softmax", "sum", "mm", "sort", "cat", "index_select", "conv1d")
 
 
 def _given(at: At, name: str, rows: int = ROWS, device: torch.device | None = None) -> T:
@@ -193,6 +193,7 @@ WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
     "amax": lambda x, n: x.amax(n - 1),
     "cumsum": lambda x, n: x.cumsum(n - 1),
     "roll": lambda x, n: x.roll(n, n - 1),
+    "masked_fill, by rows": lambda x, n: x[:, :ROWS].masked_fill(x[:, :1] > 0, n),
     "tril": lambda x, n: x.tril(n),
     "cat": lambda x, n: torch.cat([x, x], n - 1),
     "conv1d": lambda x, n: F.conv1d(x[None], x[:3, None, :3].expand(3, len(x), 3), padding=n, dilation=n),
@@ -224,6 +225,7 @@ _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
     "cross_entropy": lambda x, n: F.cross_entropy(x, x[:, 0].argsort(), ignore_index=n, label_smoothing=n / 4),
     "avg_pool2d": lambda x, n: F.avg_pool2d(x[None], 3, 1, 1, count_include_pad=n == 1),
     "interpolate": lambda x, n: F.interpolate(x[None, None], (40, 50), mode="bilinear", align_corners=n == 1),
+    "causal": lambda x, n: F.scaled_dot_product_attention(*(y[None, None] for y in (x[:9], x, x)), is_causal=n == 1),
     "attention": lambda x, n: F.scaled_dot_product_attention(*(x[None, None],) * 3, scale=n / 8),
 }
 
@@ -268,7 +270,7 @@ def _settings_between(at: At) -> None:
         with torch.inference_mode():
             CALLS["mm"](x)
         with torch.autocast(at.device.type, dtype=torch.float16), torch.autocast(at.device.type, enabled=False):
-            at.same(CALLS["mm"](x).cpu(), first["mm"][0], "autocast(enabled=False) does not end autocast")
+            at.same(computed(CALLS["mm"], x), first["mm"], "autocast(enabled=False) does not end autocast")
         again = {name: computed(CALLS[name], x) for name in FEW}
         at.same(again, first, "autocast or inference mode leave something behind")
         at.same(F.linear(x, weight).cpu() / 4, linear, "a product with changed weights uses the old ones")
