@@ -275,7 +275,7 @@ KINDS: Mapping[str, Callable[[Values, str, torch.dtype], torch.Tensor]] = {
 
 def _sprinkled(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor with NaN first, -Inf last, and Inf in the middle."""
-    return _with(_with(_with(tensor, 0), tensor.numel() // 2, float("inf")), -1, float("-inf"))
+    return with_one(with_one(with_one(tensor, 0), tensor.numel() // 2, float("inf")), -1, float("-inf"))
 
 
 def _picked(pool: torch.Tensor, shape: Sequence[int], key: str) -> torch.Tensor:
@@ -292,7 +292,8 @@ def _edges(made: torch.Tensor, key: str) -> torch.Tensor:
     return _picked(torch.tensor(held, dtype=torch.int64), made.shape, key).to(made.dtype)
 
 
-def _with(made: torch.Tensor, place: int, number: float = float("nan")) -> torch.Tensor:
+def with_one(made: torch.Tensor, place: int, number: float = float("nan")) -> torch.Tensor:
+    """Return a copy of which one element is another number."""
     changed = made.clone()
     changed.view(-1)[place] = number
     return changed
@@ -333,9 +334,9 @@ CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "whole": lambda made, key: inputs.integers(f"{key}/whole", made.shape, low=-1, high=2).to(made.dtype),
     # Far enough for any threshold; half precision ends at 65,504.
     "far": lambda made, _: made * (64 if made.dtype is torch.float16 else 4096),
-    "special at the head": lambda made, _: _with(made, 0),
-    "special within": lambda made, _: _with(_with(made, made.numel() // 2, float("inf")), made.numel() // 3),
-    "special in the tail": lambda made, _: _with(made, -1),
+    "special at the head": lambda made, _: with_one(made, 0),
+    "special within": lambda made, _: with_one(with_one(made, made.numel() // 2, float("inf")), made.numel() // 3),
+    "special in the tail": lambda made, _: with_one(made, -1),
     "stepped": _stepped,
     "transposed": lambda made, _: made.transpose(0, -1).contiguous().transpose(0, -1) if made.ndim > 1 else made,
 }

@@ -13,34 +13,28 @@ from typing import TypeAlias
 import torch
 
 from pytest_ascend import precision
+from pytest_ascend.operators.samples import with_one
 from pytest_ascend.runlog.contents import SelfTest
 
 T: TypeAlias = torch.Tensor
 
-
-def _with(index: int, value: float, x: T) -> T:
-    changed = x.clone()
-    changed.view(-1)[index] = value
-    return changed
-
-
 #: Name -> dtype of the result, and the planted error.
 PLANTED: Mapping[str, tuple[torch.dtype, Callable[[T], T]]] = {
-    "one element of 1,000 is wrong": (torch.float32, partial(_with, 617, 12.5)),
-    "the last element is left over": (torch.float32, partial(_with, -1, 0.0)),
+    "one element of 1,000 is wrong": (torch.float32, partial(with_one, place=617, number=12.5)),
+    "the last element is left over": (torch.float32, partial(with_one, place=-1, number=0.0)),
     "all is zero": (torch.float32, torch.zeros_like),
     "twice what it should be": (torch.float32, lambda x: 2 * x),
     "three per cent off": (torch.float16, lambda x: x * 1.03),
     "rows are exchanged": (torch.float32, lambda x: x.flip(0)),
     "the sign is lost": (torch.bfloat16, torch.abs),
-    "a NaN where there was none": (torch.float32, partial(_with, 3, float("nan"))),
+    "a NaN where there was none": (torch.float32, partial(with_one, place=3)),
     "a NaN is dropped": (torch.float32, lambda x: x.nan_to_num(0.0)),
     "an infinity has the other sign": (torch.float32, lambda x: torch.where(x.isinf(), -x, x)),
     "an infinity is saturated": (torch.float16, lambda x: x.nan_to_num(nan=float("nan"), posinf=65504.0)),
     "another dtype": (torch.float32, lambda x: x.half()),
     "another shape": (torch.float32, lambda x: x.reshape(-1)),
-    "one integer is off by one": (torch.int64, lambda x: _with(5, float(x.view(-1)[5]) + 1, x)),
-    "one truth is false": (torch.bool, lambda x: _with(7, not bool(x.view(-1)[7]), x)),
+    "one integer is off by one": (torch.int64, lambda x: with_one(x, 5, float(x.view(-1)[5]) + 1)),
+    "one truth is false": (torch.bool, lambda x: with_one(x, 7, not bool(x.view(-1)[7]))),
 }
 #: What one of the right numbers is, by the name of an error.
 _AMONG = {
@@ -81,4 +75,4 @@ def _expected(dtype: torch.dtype, name: str) -> T:
         return numbers > 0
     if not dtype.is_floating_point:
         return (numbers * 100).to(dtype)
-    return _with(41, _AMONG[name], numbers) if name in _AMONG else numbers
+    return with_one(numbers, 41, _AMONG[name]) if name in _AMONG else numbers
