@@ -314,8 +314,7 @@ def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
         return (target.execute(call), []) if wanted is None else target.both_ways(call)
 
     # Gradients may be of hundreds of small calls, as those of cumprod where one is zero; a user's operator may be slow.
-    limit_s = (_TIMES * usual_s + _SPARE_S) * (1 if wanted is None else 10)
-    limit_s = float("inf") if target.origin else limit_s
+    limit_s = float("inf") if target.origin else (_TIMES * usual_s + _SPARE_S) * (1 if wanted is None else 10)
     try:
         found, gradients = in_time(made, usual_s, limit_s, f"{target.operator.name}, {call.name}", target.device)
     except Disagreement as error:

@@ -49,10 +49,6 @@ def _inferred(m: Maker) -> T:
         return m.f(2)
 
 
-def _expanded(m: Maker) -> T:
-    return m.f(1, 3).expand(2, 3)
-
-
 def _shifted(m: Maker, call: Callable[[T, T], object]) -> None:
     x = m.f(6)
     call(x[:-1], x[1:])
@@ -119,8 +115,6 @@ _TABLES: Mapping[str, Mapping[str, Callable[[Maker], Any]]] = {
             f"{name}: other sizes": lambda m, name=name: getattr(torch, name)(m.f(2), m.f(3))  # type: ignore[misc]
             for name in ("maximum", "atan2", "eq", "logical_and", "pow", "div", "sub", "fmod", "logaddexp")
         },
-        "inverse: no square": lambda m: torch.inverse(m.f(2, 3)),
-        "lstm: features": lambda m: torch.nn.LSTM(3, 4).to(m.device)(m.f(5, 2, 4)),
         "foreach_add: lists of two lengths": lambda m: torch._foreach_add([m.f(2)], [m.f(2), m.f(3)]),  # noqa: SLF001
     },
     DIM: {
@@ -198,8 +192,8 @@ _TABLES: Mapping[str, Mapping[str, Callable[[Maker], Any]]] = {
     },
     OVERLAP: {
         **{
-            f"{name}: an expanded target": lambda m, name=name, rest=rest: getattr(_expanded(m), name)(*rest(m))  # type: ignore[misc]
-            for name, rest in _INTO_EXPANDED.items()
+            f"{name}: an expanded target": lambda m, n=name, of=of: getattr(m.f(1, 3).expand(2, 3), n)(*of(m))  # type: ignore[misc]
+            for name, of in _INTO_EXPANDED.items()
         },
         "add: out= that begins within its input": lambda m: _shifted(m, lambda x, y: torch.add(x, 1, out=y)),
         "exp: out= that begins within its input": lambda m: _shifted(m, lambda x, y: torch.exp(x, out=y)),

@@ -49,8 +49,6 @@ DATA: Mapping[str, tuple[Callable[[T, T], T], Numbers, tuple[Numbers, ...]]] = {
     "binary_cross_entropy-targets": (lambda x, n: F.binary_cross_entropy(x[0, :2] / 2, n), (0.5, 1.0), ((0.5, 1.25),)),
     "gaussian_nll_loss": (lambda x, n: F.gaussian_nll_loss(x[0, :2], x[1, :2], n), (0.0, 1.0), ((1.0, -1.0),)),
     "cov": (lambda x, n: torch.cov(x[:, :2], fweights=n), (1, 2), ((1, -1),)),
-    "mm": (lambda x, n: x[:, : int(n)] @ x[:4], (4,), ((3,),)),
-    "cat": (lambda x, n: torch.cat([x, x[:, : int(n)]]), (4,), ((3,),)),
     "scatter_reduce": (lambda x, n: x.scatter_reduce(0, n.expand(4, 2).mT, x[:2], "amax"), (0, 4), ((0, 5), (-1, 0))),
     "cholesky": (lambda _, n: torch.linalg.cholesky(torch.diag(n)), (1.0, 4.0), ((1.0, -4.0),)),
     "cholesky-batch": (lambda _, n: torch.linalg.cholesky(n[:, None, None]), (1.0, 4.0), ((1.0, -4.0),)),

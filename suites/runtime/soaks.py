@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from copy import deepcopy
 from functools import partial
 from io import BytesIO
@@ -126,14 +125,9 @@ def of_runtime(at: At) -> Calls:
         "a copy to the host": lambda: (x + 1).to("cpu", non_blocking=True),
         "pin_memory": lambda: torch.ones(9).pin_memory().to(at.device, non_blocking=True), "tolist": x[0].tolist,
         "print": lambda: repr(x[:2, :2]), "save": lambda: saved(BytesIO()), "deepcopy": lambda: deepcopy(x),
-        "autocast": lambda: _under(torch.autocast(at.device.type, torch.float16), lambda: x @ x),
-        "inference mode": lambda: _under(torch.inference_mode(), lambda: x + 1),
+        "autocast": torch.autocast(at.device.type, torch.float16)(lambda: x @ x),
+        "inference mode": torch.inference_mode()(lambda: x + 1),
     }  # fmt: skip
-
-
-def _under(context: AbstractContextManager[object], call: Callable[[], object]) -> None:
-    with context:
-        call()
 
 
 def _refused(at: At) -> None:

@@ -225,7 +225,7 @@ _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
     "cross_entropy": lambda x, n: F.cross_entropy(x, x[:, 0].argsort(), ignore_index=n, label_smoothing=n / 4),
     "avg_pool2d": lambda x, n: F.avg_pool2d(x[None], 3, 1, 1, count_include_pad=n == 1),
     "interpolate": lambda x, n: F.interpolate(x[None, None], (40, 50), mode="bilinear", align_corners=n == 1),
-    "causal": lambda x, n: F.scaled_dot_product_attention(*(y[None, None] for y in (x[:9], x, x)), is_causal=n == 1),
+    "causal": lambda x, n: F.scaled_dot_product_attention(x[None, :9], x[None], x[None], is_causal=n == 1),
     "attention": lambda x, n: F.scaled_dot_product_attention(*(x[None, None],) * 3, scale=n / 8),
 }
 
