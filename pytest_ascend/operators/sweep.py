@@ -27,8 +27,8 @@ from pytest_ascend.system.dispatching import unseen
 CALLS = {"sweep": range(24), "sweep-more": range(24, 216)}
 #: So many more are made at most, where some of those are not legal.
 SPARE = 12
-#: A call may take so many times what the CPU does, and so many seconds more: of 48,104 calls one was later, its first.
-_TIMES, _SPARE_S = 20, 0.005
+#: A call may take so many times what the CPU does, and so many seconds more: of 37,610 calls none was later.
+_TIMES, _SPARE_S = 20, 0.01
 
 
 @dataclass(frozen=True, slots=True)

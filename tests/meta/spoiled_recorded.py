@@ -12,9 +12,9 @@ from pytest_ascend.emulator.faults import (
     _densely,
     _from_line_start,
     _given,
-    _gives,
     _in_eleven_bits,
     _in_half,
+    _outputs_of,
     _without_nan,
     instead,
 )
@@ -38,9 +38,9 @@ SPOILED: Fault = {
     "aclnnLogAddExp2": instead(_almost),
     "aclnnSinc": instead(_polynomial),
     # computed in half
-    "aclnnCdist": _gives(_in_half),
+    "aclnnCdist": instead(_outputs_of, _in_half),
     # NaN dropped
-    "aclnnXLogYTensor": _gives(_without_nan),
+    "aclnnXLogYTensor": instead(_outputs_of, _without_nan),
     # strides, offsets
     "aclnnLogit": _given(_densely),
     "aclnnTrace": _given(_densely),
@@ -50,8 +50,8 @@ SPOILED: Fault = {
     "aclnnRenorm": _argument(1, 1.0),
     "aclnnStdMeanCorrection": _argument(2, 1),
     # gradients
-    "aclnnLogitGrad": _gives(lambda x: 2 * x),
-    "aclnnAdaptiveAvgPool3dBackward": _gives(lambda x: x / 2),
+    "aclnnLogitGrad": instead(_outputs_of, lambda x: 2 * x),
+    "aclnnAdaptiveAvgPool3dBackward": instead(_outputs_of, lambda x: x / 2),
     # inputs rounded to fewer bits
     "aclnnAddr": _given(_in_eleven_bits),
     "aclnnReflectionPad3d": _given(_in_eleven_bits),
