@@ -19,9 +19,9 @@ from .rows import MIB, NOTHING_S, SMOKE, STANDARD, TIMES, At, Row, least_s
 from .soaks import ALL, GRADIENTS, Calls, Kind, Kinds, host_bytes, kinds, of_new_shapes, of_runtime
 from .state import CALLS
 
-#: Rows of 64 columns; calls that multiply or sort, for which the time of others is no measure; those of all dtypes.
+#: Rows of 64 columns; calls that multiply, sort or add in turn, for which others are no measure; those of all dtypes.
 _LARGE, _PRODUCTS = 4096, ("mm", "bmm", "matmul", "addmm", "einsum", "attention", "conv2d")
-_SORTS = ("sort", "scatter", "gather", "multinomial", "topk", "unique", "median")
+_SORTS = ("sort", "scatter", "gather", "multinomial", "topk", "unique", "median", "cumsum, long")
 _IN_ALL_DTYPES = ("add", "mul", "where", "amax", "argmax", "cat", "transposed", "index_select", "logical", "repeat")
 
 
