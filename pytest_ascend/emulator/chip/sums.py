@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from pytest_ascend.emulator.chip.functions import Call, nudge
@@ -160,16 +161,15 @@ def _running_sum(call: Call, seed: int) -> Any:
     dtype = call.targets()[0].dtype if call.written else call.get("dtype") or x.dtype
     if dtype not in (torch.float32, torch.float16, torch.bfloat16) or not x.dim() or x.shape[dim] < 2:
         return call.make()
-    made, start = [], None
-    for block in x.float().split(_STRIDES[seed % len(_STRIDES)] * 8, dim):
-        part, step = block.movedim(dim, 0), 1
-        while step < len(part):  # by doubling steps
-            part = torch.cat([part[:step], part[step:] + part[:-step]])
-            step *= 2
-        part = part if start is None else part + start
-        start = part[-1]
-        made.append(part.movedim(0, dim))
-    return call.give(torch.cat(made, dim).to(dtype))
+    wide, size, step = x.float().movedim(dim, 0), _STRIDES[seed % len(_STRIDES)] * 8, 1
+    padded = wide.new_zeros(-(-len(wide) // size) * size, *wide.shape[1:])
+    padded[: len(wide)] = wide
+    blocks = padded.unflatten(0, (-1, size))
+    while step < size:  # by doubling steps
+        blocks = torch.cat([blocks[:, :step], blocks[:, step:] + blocks[:, :-step]], 1)
+        step *= 2
+    blocks[1:] += torch.from_numpy(np.add.accumulate(blocks[:-1, -1].numpy(), 0))[:, None]
+    return call.give(blocks.flatten(0, 1)[: len(wide)].movedim(0, dim).contiguous().to(dtype))
 
 
 def _accumulated(call: Call, seed: int) -> Any:
