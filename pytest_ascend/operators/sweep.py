@@ -310,15 +310,16 @@ def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
     if each.number % _OTHER_DTYPE_EVERY == 0:
         target.run_in_other_dtype(each.sample)
 
-    def made() -> Pair:  # with gradients, the results of one call, as a training has them
+    def made() -> tuple[Tensors, Tensors]:  # with gradients, the results of one call, as a training has them
         return (target.execute(call), []) if wanted is None else target.both_ways(call)
 
+    timed = call if wanted is None else back
     # Gradients may be of hundreds of small calls, as those of cumprod where one is zero; a user's operator may be slow.
     limit_s = float("inf") if target.origin else (_TIMES * usual_s + _SPARE_S) * (1 if wanted is None else 10)
     try:
-        found, gradients = in_time(made, usual_s, limit_s, f"{target.operator.name}, {call.name}", target.device)
+        found, gradients = in_time(made, usual_s, limit_s, f"{target.operator.name}, {timed.name}", target.device)
     except Disagreement as error:
-        raise WrongCall(str(error), each, call.direction) from error
+        raise WrongCall(str(error), each, timed.direction) from error
     yield call, (found, usual)
     if wanted is not None:
         yield back, (_without_unused(gradients, wanted), wanted)

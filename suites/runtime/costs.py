@@ -26,10 +26,9 @@ _IN_ALL_DTYPES = ("add", "mul", "where", "amax", "argmax", "cat", "transposed", 
 
 
 def _alike(
-    at: At, what: str, calls: Kinds, rounds: int = 4, usual_is: str = "", times: int = TIMES, part: int = 2
+    at: At, what: str, made: Calls, rounds: int = 4, usual_is: str = "", times: int = TIMES, part: int = 2
 ) -> None:
     """No call takes many times what the median of its neighbours does, another ``part`` of them, or ``usual_is``."""
-    made = calls(at)
     took = {name: least_s(at.wait, call, rounds) for name, call in made.items()}
     usual = max(took.get(usual_is, sorted(took.values())[len(took) // part]), NOTHING_S)
     slow = {name: each for name, each in took.items() if each > times * usual}
@@ -52,7 +51,7 @@ def _large(at: At) -> Calls:
 
 def _small_calls(at: At) -> None:
     """No call of little takes long; nor does waiting for a device that has nothing to do, which is in each."""
-    _alike(at, "calls of little", _small, rounds=12, times=30)
+    _alike(at, "calls of little", _small(at), rounds=12, times=30)
     took = least_s(at.wait, lambda: None, 20)
     at.holds(took <= TIMES * NOTHING_S, f"waiting for a device without work takes {took * 1e3:.3g} ms")
 
@@ -87,7 +86,7 @@ def _shapes(at: At) -> None:
         }
         made: Calls = {said: partial(call, x.view(rows, -1), dim) for said, (rows, dim) in given.items()}
         # Half of them are along one dimension.
-        _alike(at, f"{name} of one size", lambda _: made, rounds=2, times=15, part=4)  # noqa: B023
+        _alike(at, f"{name} of one size", made, rounds=2, times=15, part=4)
 
 
 def _places(at: At) -> None:
@@ -109,7 +108,7 @@ def _places(at: At) -> None:
     }  # fmt: skip
     for name, call in calls.items():
         made: Calls = {f"{kind} indices": partial(call, each) for kind, each in there.items()}
-        _alike(at, f"{name} of one size", lambda _: made, rounds=2, times=2 * TIMES, part=4)  # noqa: B023
+        _alike(at, f"{name} of one size", made, rounds=2, times=2 * TIMES, part=4)
 
 
 def _values(at: At, calls: Mapping[str, Kind] = ALL) -> None:
@@ -138,7 +137,7 @@ def _values(at: At, calls: Mapping[str, Kind] = ALL) -> None:
             with contextlib.suppress(RuntimeError, IndexError, ValueError):  # what both take is asked
                 call(here), call(each)
                 made[f"{name} of {said}"] = partial(call, each)
-        _alike(at, "calls of one shape", lambda _: made, rounds=2, usual_is="usual", times=15)  # noqa: B023
+        _alike(at, "calls of one shape", made, rounds=2, usual_is="usual", times=15)
 
 
 def _copies(at: At) -> Calls:
@@ -299,7 +298,7 @@ def _blocks(at: At) -> None:
 
 
 def _row(what: str, calls: Kinds, level: str = SMOKE, **how: Any) -> Row:
-    return level, partial(_alike, what=what, calls=calls, **how)
+    return level, lambda at: _alike(at, what, calls(at), **how)
 
 
 _IN_FLOAT16, _IN_BFLOAT16 = (partial(_products, dtype=dtype) for dtype in (torch.float16, torch.bfloat16))

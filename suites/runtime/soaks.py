@@ -138,18 +138,18 @@ def _refused(at: At) -> None:
             at.wait()
 
 
-#: Calls of the runtime that a short soak makes.
-_FEW = ("Event", "a copy to the host", "another stream", "pin_memory", "to and from the last card")
+#: Calls of the runtime that a short soak makes, too.
+_OFTEN = ("Event", "a copy to the host", "another stream", "pin_memory", "to and from the last card")
 
 
-def _mixed(at: At, optimizers: tuple[str, ...] = ("AdamW",), of_it: tuple[str, ...] = _FEW) -> Calls:
-    """Return copies, gradients, trainings, all kinds of calls together, and some of the runtime's, or all."""
+def _mixed(at: At, optimizers: tuple[str, ...] = ("AdamW",)) -> Calls:
+    """Return copies, gradients, trainings, all kinds of calls together, and some of the runtime's."""
     x, host = torch.rand(64, 64, device=at.device), torch.ones(4096)
     weight = torch.rand(64, 64, device=at.device, requires_grad=True)
     recurrent, sequence = nn.LSTM(3, 4).to(at.device), torch.rand(5, 2, 3, device=at.device)
     sizes = cycle(range(16, 64))
     found: Calls = {
-        **{name: each for name, each in of_runtime(at).items() if not of_it or name in of_it},
+        **{name: each for name, each in of_runtime(at).items() if name in _OFTEN},
         "copies": lambda: host.to(at.device).cpu(),
         "backward": lambda: torch.autograd.grad((x @ weight).sum(), weight),
         "recurrent": lambda: recurrent(sequence)[0].sum().backward(),
@@ -236,7 +236,7 @@ def host_bytes() -> int:
 
 SOAKS: Mapping[str, Row] = {
     "soak-short": (SMOKE, partial(_soak, of=_mixed, calls=64)),
-    "soak": (STANDARD, partial(_soak, of=partial(_mixed, optimizers=("AdamW", "SGD"), of_it=()), calls=320)),
+    "soak": (STANDARD, partial(_soak, of=lambda at: of_runtime(at) | _mixed(at, ("AdamW", "SGD")), calls=320)),
     "soak-kinds": (STANDARD, partial(_soak, of=kinds, calls=128)),
     "soak-halves": (STANDARD, partial(_soak, of=partial(kinds, calls=CALLS, dtype=torch.float16), calls=128)),
     "soak-gradients": (STANDARD, partial(_soak, of=partial(kinds, calls=GRADIENTS, rows=33), calls=120)),

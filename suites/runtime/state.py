@@ -50,8 +50,8 @@ CALLS: Mapping[str, Callable[[T], object]] = {
     "cross_entropy": lambda x: F.cross_entropy(x, torch.arange(len(x), device=x.device) % 64),
     "attention": lambda x: F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]),
 }
-ROWS = 33
 FEW = ("add", "softmax", "sum", "mm", "sort", "cat", "index_select", "conv1d")
+ROWS = 33
 
 
 def _given(at: At, name: str, rows: int = ROWS, device: torch.device | None = None) -> T:
@@ -238,11 +238,8 @@ def _other_arguments(at: At, *, on_cards: bool = False) -> None:
     where = ", on two cards in turn" if on_cards else ""
     for name, function in WITH_NUMBERS.items():
         found, wanted = ([tensors(function(each[n], n))[0] for n in (1, 2, 1)] for each in (there, {1: x, 2: x}))
-        at.same(
-            [each.cpu() for each in found],
-            wanted,
-            f"{name}: the result does not follow an argument that changes from call to call{where}",
-        )
+        cause = f"{name}: the result does not follow an argument that changes from call to call{where}"
+        at.same([each.cpu() for each in found], wanted, cause)  # nor may a later call change an earlier one's result
 
 
 def _other_settings(at: At) -> None:

@@ -161,7 +161,8 @@ def _running_sum(call: Call, seed: int) -> Any:
     dtype = call.targets()[0].dtype if call.written else call.get("dtype") or x.dtype
     if dtype not in (torch.float32, torch.float16, torch.bfloat16) or not x.dim() or x.shape[dim] < 2:
         return call.make()
-    wide, size, step = x.float().movedim(dim, 0), min(_STRIDES[seed % len(_STRIDES)] * 8, x.shape[dim]), 1
+    wide, step = x.float().movedim(dim, 0), 1
+    size = min(_STRIDES[seed % len(_STRIDES)] * 8, len(wide))
     padded = wide.new_zeros(-(-len(wide) // size) * size, *wide.shape[1:])
     padded[: len(wide)] = wide
     blocks = padded.unflatten(0, (-1, size))

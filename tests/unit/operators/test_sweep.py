@@ -721,3 +721,16 @@ def test_what_leaves_the_range_of_the_dtype_on_the_cpu_is_not_judged(exact: floa
     half = [torch.tensor([own, 1], dtype=torch.float16)]
     result = Results([torch.tensor([exact, 1], dtype=torch.float64)], (half,))
     assert overflows(result) is not is_judged
+
+
+def test_a_call_that_fails_with_its_gradients_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(call: Callable[[], Any], *limits: Any) -> Any:
+        found = call()
+        if found[1]:
+            raise Disagreement(f"{limits[2]} takes too long")
+        return found
+
+    monkeypatch.setattr(sweep, "in_time", late)
+    with pytest.raises(sweep.WrongCall, match=r"^exp, call .*backward takes too long") as caught:
+        judged(target("exp", "float32"))
+    assert caught.value.direction == BACKWARD
