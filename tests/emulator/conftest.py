@@ -16,14 +16,15 @@ with warnings.catch_warnings():
 
 import torch  # noqa: E402  (after the device is up)
 
-#: As many as the device's own thread has: bits of sums depend on it.
-THREADS = torch.get_num_threads()
+#: torch_npu's thread keeps the number of threads that torch had at its first kernel, whichever test began it, and bits
+#: of sums depend on it. Tests that set another number set this one again.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def _as_many_threads_as_the_device() -> None:
-    """Other tests of the same process, as those that run the plugin in it, leave the CPU with one thread."""
-    torch.set_num_threads(THREADS)
+    """Tests that run the plugin in this process may leave the CPU with another number."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture
