@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -19,37 +19,24 @@ from ..models.computation import MODES, images
 from ..models.computation import make as make_model
 from ..training import recipes as small
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Original:
-    """A vision transformer: its heads and blocks, the names of its parts, and one input.
-
-    ``ends`` are the original's modules that do as the rewritten stem, norm and classifier; ``block`` is the name of a
-    block with ``{}`` for its number, ``parts`` are those of :data:`PARTS` in it. ``given`` are the parameter before the
-    patches and the position embedding; ``qkv`` are weight and bias of a block's joint projection.
-    """
-
-    make: Callable[[], nn.Module]
-    input: Callable[[], Tensor]
-    heads: int
-    depth: int
-    ends: tuple[str, str, str]
-    block: str
-    parts: tuple[str, ...]
-    given: tuple[str, str]
-    qkv: tuple[str, str]
-
-    @property
-    def names(self) -> dict[str, str]:
-        blocks = [(f"blocks.{number}", self.block.format(number)) for number in range(self.depth)]
-        parts = zip(PARTS, self.parts, strict=True)
-        of_parts = {f"{mine}.{part}": f"{theirs}.{its}" for part, its in parts for mine, theirs in blocks}
-        stem, after, classifier = self.ends
-        return {"stem": stem, **of_parts, **dict(blocks), "after": after, "classifier": classifier}
+#: The name of an original's block, and its parts by those of a rewritten one.
+BLOCK = "encoder.layers.encoder_layer_{}"
+PARTS = {
+    "before": "ln_1",
+    "attend.out": "self_attention.out_proj",
+    "attend": "self_attention",
+    "between": "ln_2",
+    "up": "mlp.0",
+    "act": "mlp.1",
+    "down": "mlp.3",
+}
 
 
-#: Parts of a rewritten block.
-PARTS = ("before", "attend.out", "attend", "between", "up", "act", "down")
+def names(original: architectures.VisionTransformer) -> dict[str, str]:
+    """Return the names of a rewritten model's modules, each with its counterpart in the original."""
+    blocks = [(f"blocks.{number}", BLOCK.format(number)) for number in range(len(original.encoder.layers))]
+    of_parts = {f"{mine}.{part}": f"{theirs}.{its}" for part, its in PARTS.items() for mine, theirs in blocks}
+    return {"stem": "conv_proj", **of_parts, **dict(blocks), "after": "encoder.ln", "classifier": "heads.head"}
 
 
 def _small_vit() -> nn.Module:
@@ -61,29 +48,10 @@ def _small_vit() -> nn.Module:
     return model
 
 
-ORIGINALS: Mapping[str, Original] = {
-    "small-vit": Original(
-        make=_small_vit,
-        input=lambda: small.images("rewritten", 2),
-        heads=small.HEADS,
-        depth=small.DEPTH,
-        ends=("patches", "ln", "head"),
-        block="layers.{}",
-        parts=("ln1", "attention.out", "attention", "ln2", "mlp.0", "mlp.1", "mlp.2"),
-        given=("token", "places"),
-        qkv=("attention.qkv.weight", "attention.qkv.bias"),
-    ),
-    "vit_b_16": Original(
-        make=lambda: make_model("vit_b_16", MODES["float32"], torch.device("cpu")),
-        input=lambda: images(1),
-        heads=architectures.HEADS,
-        depth=architectures.LAYERS,
-        ends=("conv_proj", "encoder.ln", "heads.head"),
-        block="encoder.layers.encoder_layer_{}",
-        parts=("ln_1", "self_attention.out_proj", "self_attention", "ln_2", "mlp.0", "mlp.1", "mlp.3"),
-        given=("class_token", "encoder.pos_embedding"),
-        qkv=("self_attention.in_proj_weight", "self_attention.in_proj_bias"),
-    ),
+#: What makes an original, and one input.
+ORIGINALS: Mapping[str, tuple[Callable[[], Any], Callable[[], Tensor]]] = {
+    "small-vit": (_small_vit, lambda: small.images("rewritten", 2)),
+    "vit_b_16": (lambda: make_model("vit_b_16", MODES["float32"], torch.device("cpu")), lambda: images(1)),
 }
 
 
@@ -95,13 +63,14 @@ class TanhGelu(nn.Module):
 
 
 class Attention(nn.Module):
-    def __init__(self, heads: int, joint: Sequence[Tensor], out: nn.Module) -> None:
+    def __init__(self, of: architectures.SelfAttention) -> None:
         super().__init__()
-        self.heads, self.causal = heads, False
-        self.q, self.k, self.v = (nn.Linear(len(joint[1]) // 3, len(joint[1]) // 3) for _ in "qkv")
-        for each, weight, bias in zip((self.q, self.k, self.v), *(part.chunk(3) for part in joint), strict=True):
+        self.heads, self.causal = of.heads, False
+        self.q, self.k, self.v = (nn.Linear(of.out_proj.in_features, of.out_proj.in_features) for _ in "qkv")
+        joint = zip((self.q, self.k, self.v), of.in_proj_weight.chunk(3), of.in_proj_bias.chunk(3), strict=True)
+        for each, weight, bias in joint:
             each.load_state_dict({"weight": weight, "bias": bias})
-        self.out = out
+        self.out = of.out_proj
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (each(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (self.q, self.k, self.v))
@@ -111,13 +80,11 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, of: Original, original: nn.Module) -> None:
+    def __init__(self, of: Any) -> None:
         super().__init__()
-        parts = dict(zip(PARTS, (original.get_submodule(each) for each in of.parts), strict=True))
-        joint = [original.get_parameter(each) for each in of.qkv]
-        self.before, self.attend = parts["before"], Attention(of.heads, joint, parts["attend.out"])
-        self.between, self.act, self.up = (parts[each] for each in ("between", "act", "up"))
-        self.drop, self.down = nn.Dropout(0.0), parts["down"]
+        self.before, self.attend, self.between = of.ln_1, Attention(of.self_attention), of.ln_2
+        self.up, self.act, self.down = (of.mlp[place] for place in (0, 1, 3))
+        self.drop = nn.Dropout(0.0)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attend(self.before(x))
@@ -128,14 +95,13 @@ class Block(nn.Module):
 class RewrittenViT(nn.Module):
     """Takes copies of an original's parts, with a projection each for queries, keys and values."""
 
-    def __init__(self, of: Original, original: nn.Module) -> None:
+    def __init__(self, original: architectures.VisionTransformer) -> None:
         super().__init__()
         original = copy.deepcopy(original)
-        stem, after, classifier = (original.get_submodule(each) for each in of.ends)
-        self.stem, (self.token, self.places) = stem, (original.get_parameter(each) for each in of.given)
-        blocks = (original.get_submodule(of.block.format(number)) for number in range(of.depth))
-        self.blocks = nn.ModuleList(Block(of, each) for each in blocks)
-        self.after, self.classifier = after, classifier
+        encoder = original.encoder
+        self.stem, self.token, self.places = original.conv_proj, original.class_token, encoder.pos_embedding
+        self.blocks = nn.ModuleList(Block(each) for each in encoder.layers)
+        self.after, self.classifier = encoder.ln, original.heads[0]
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.stem(x).flatten(2).transpose(1, 2)

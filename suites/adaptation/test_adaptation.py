@@ -28,7 +28,7 @@ from ..models.computation import BATCH, MODES, images, make
 from . import CASES, cuda_program
 from .export import LIBRARY, by_ascendcl, by_onnxruntime, find_atc, lacking, to_om, to_onnx
 from .pipeline import AUGMENT, WORKERS, Augmented, bits, epochs, expected
-from .rewritten import ORIGINALS, SLIPS, RewrittenViT
+from .rewritten import ORIGINALS, SLIPS, RewrittenViT, names
 
 #: Runs a program unchanged, after torch_npu has replaced CUDA. As in all suites, float32 is computed as float32: by
 #: default a chip rounds the inputs of convolutions to HF32, and the curve differs by 1e-4.
@@ -89,27 +89,27 @@ def _trained(model: torch.nn.Module) -> dict[str, dict[str, torch.Tensor]]:
 
 @pytest.mark.ascend_cases("adaptation", "separate-projections")
 def test_separate_projections(case: Case, precision_compare: PrecisionCompare) -> None:
-    of = ORIGINALS[case.subject.removeprefix("rewritten-")]
-    original = of.make().eval()
-    precision_compare.models(RewrittenViT(of, original).eval(), original, of.input(), names=of.names)
+    make_original, x = ORIGINALS[case.subject.removeprefix("rewritten-")]
+    original = make_original().eval()
+    precision_compare.models(RewrittenViT(original).eval(), original, x(), names=names(original))
 
 
 @pytest.mark.ascend_cases("adaptation", *SLIPS)
 def test_slip(case: Case, npu_device: torch.device, ascend_measure: Measure) -> None:
     """A changed model has to be recognised, from the module on where the change begins."""
-    of, (change, where) = ORIGINALS["small-vit"], SLIPS[case.property]
-    original = of.make().eval()
-    model = RewrittenViT(of, original).eval()
-    last = f"blocks.{of.depth - 1}"
+    (make_original, x), (change, where) = ORIGINALS["small-vit"], SLIPS[case.property]
+    original = make_original().eval()
+    model, related = RewrittenViT(original).eval(), names(original)
+    last = f"blocks.{len(model.blocks) - 1}"
     change(model.get_submodule(last))
     torch.manual_seed(0)  # for dropout
     with cann_formulas(on_device=True):  # CANN's GELU is by tanh, which would be seen before the slip
-        report = precision.models(model, original, of.input(), names=of.names, device=npu_device)
+        report = precision.models(model, original, x(), names=related, device=npu_device)
     assert report.first is not None, f"a model with {case.property} was taken for its original"
     ascend_measure("output_error", report.layers[-1].output_error)
     ascend_measure("first_wrong_layer", [layer.label for layer in report.layers].index(report.first.label))
     begins = f"{last}.{where}".rstrip(".")
-    expected = f"{begins} = {of.names[begins]}"
+    expected = f"{begins} = {related[begins]}"
     assert report.first.label == expected, f"begins in {expected}, seen first in:\n" + "\n".join(report.explain())
 
 

@@ -1,4 +1,4 @@
-"""ResNet50 and ViT-B/16, frozen: their goldens must stay valid.
+"""ResNet50 and vision transformers, frozen: the goldens of the first and of ViT-B/16 must stay valid.
 
 K. He et al., "Deep residual learning for image recognition", CVPR 2016, with the stride of a stage in its 3x3
 convolution, as is usual today; A. Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021: twelve pre-norm
@@ -9,6 +9,7 @@ and ``vit_b_16``.
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -71,36 +72,49 @@ class ResNet50(nn.Module):
         return self.fc(torch.flatten(self.avgpool(x), 1))  # type: ignore[no-any-return]
 
 
-IMAGE, PATCH, WIDTH, HEADS, LAYERS, MLP_WIDTH = 224, 16, 768, 12, 12, 3072
-TOKENS = (IMAGE // PATCH) ** 2 + 1
 #: The epsilon of every LayerNorm, as in the authors' code.
 EPS = 1e-6
 
 
+class Sizes(NamedTuple):
+    """A vision transformer's image and patches (pixels on each side), heads, layers, classes, and form of GELU."""
+
+    image: int = 224
+    patch: int = 16
+    width: int = 768
+    heads: int = 12
+    layers: int = 12
+    mlp_width: int = 3072
+    classes: int = 1000
+    gelu: str = "none"
+
+
 class SelfAttention(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.in_proj_weight = nn.Parameter(0.02 * torch.randn(3 * WIDTH, WIDTH))
-        self.in_proj_bias = nn.Parameter(torch.zeros(3 * WIDTH))
-        self.out_proj = nn.Linear(WIDTH, WIDTH)
+        self.heads = heads
+        self.in_proj_weight = nn.Parameter(0.02 * torch.randn(3 * width, width))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * width))
+        self.out_proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        batch, tokens, _ = x.shape
+        batch, tokens, width = x.shape
         projected = F.linear(x, self.in_proj_weight, self.in_proj_bias)
-        q, k, v = projected.reshape(batch, tokens, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+        q, k, v = projected.reshape(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v)
-        return self.out_proj(mixed.transpose(1, 2).reshape(batch, tokens, WIDTH))  # type: ignore[no-any-return]
+        return self.out_proj(mixed.transpose(1, 2).reshape(batch, tokens, width))  # type: ignore[no-any-return]
 
 
 class EncoderLayer(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.ln_1 = nn.LayerNorm(WIDTH, eps=EPS)
-        self.self_attention = SelfAttention()
-        self.ln_2 = nn.LayerNorm(WIDTH, eps=EPS)
+        width, wide = sizes.width, sizes.mlp_width
+        self.ln_1 = nn.LayerNorm(width, eps=EPS)
+        self.self_attention = SelfAttention(width, sizes.heads)
+        self.ln_2 = nn.LayerNorm(width, eps=EPS)
         # Dropout has no parameters, but its position numbers the layers behind it.
         self.mlp = nn.Sequential(
-            nn.Linear(WIDTH, MLP_WIDTH), nn.GELU(), nn.Dropout(0.0), nn.Linear(MLP_WIDTH, WIDTH), nn.Dropout(0.0)
+            nn.Linear(width, wide), nn.GELU(sizes.gelu), nn.Dropout(0.0), nn.Linear(wide, width), nn.Dropout(0.0)
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -109,28 +123,28 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Position embedding, twelve layers and a last normalisation: (N, tokens, width) to the same."""
+    """Position embedding, layers and a last normalisation: (N, tokens, width) to the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.pos_embedding = nn.Parameter(0.02 * torch.randn(1, TOKENS, WIDTH))
-        layers = ((f"encoder_layer_{index}", EncoderLayer()) for index in range(LAYERS))
+        self.pos_embedding = nn.Parameter(0.02 * torch.randn(1, (sizes.image // sizes.patch) ** 2 + 1, sizes.width))
+        layers = ((f"encoder_layer_{index}", EncoderLayer(sizes)) for index in range(sizes.layers))
         self.layers = nn.Sequential(OrderedDict(layers))
-        self.ln = nn.LayerNorm(WIDTH, eps=EPS)
+        self.ln = nn.LayerNorm(sizes.width, eps=EPS)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.ln(self.layers(x + self.pos_embedding))  # type: ignore[no-any-return]
 
 
 class VisionTransformer(nn.Module):
-    """Images (N, 3, 224, 224) to the logits (N, classes) of their class."""
+    """Images (N, 3, image, image) to the logits (N, classes) of their class; by default ViT-B/16."""
 
-    def __init__(self, classes: int = 1000) -> None:
+    def __init__(self, sizes: Sizes = Sizes()) -> None:  # noqa: B008 - a tuple
         super().__init__()
-        self.class_token = nn.Parameter(0.02 * torch.randn(1, 1, WIDTH))
-        self.conv_proj = nn.Conv2d(3, WIDTH, PATCH, PATCH)
-        self.encoder = Encoder()
-        self.heads = nn.Sequential(OrderedDict(head=nn.Linear(WIDTH, classes)))
+        self.class_token = nn.Parameter(0.02 * torch.randn(1, 1, sizes.width))
+        self.conv_proj = nn.Conv2d(3, sizes.width, sizes.patch, sizes.patch)
+        self.encoder = Encoder(sizes)
+        self.heads = nn.Sequential(OrderedDict(head=nn.Linear(sizes.width, sizes.classes)))
 
     def forward(self, x: Tensor) -> Tensor:
         patches = self.conv_proj(x).flatten(2).transpose(1, 2)

@@ -17,6 +17,8 @@ from pytest_ascend.device import npu
 from pytest_ascend.parity.training import Batch, Recipe
 from pytest_ascend.run import inputs
 
+from ..models.architectures import Sizes, VisionTransformer
+
 CLASSES, IMAGE, BATCH = 10, 32, 8
 
 
@@ -53,54 +55,12 @@ class SmallResNet(nn.Module):
         return self.fc(self.block2(self.block1(x)).mean((2, 3)))  # type: ignore[no-any-return]
 
 
-WIDTH, HEADS, DEPTH, PATCH = 64, 4, 2, 8
-
-
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.out = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, tokens, _ = x.shape
-        q, k, v = self.qkv(x).reshape(batch, tokens, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v)
-        return self.out(mixed.transpose(1, 2).reshape(batch, tokens, WIDTH))  # type: ignore[no-any-return]
-
-
-class Layer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.ln1, self.attention = nn.LayerNorm(WIDTH, eps=1e-6), Attention()
-        self.ln2 = nn.LayerNorm(WIDTH, eps=1e-6)
-        gelu = nn.GELU("tanh")  # as CANN computes it: the training is what is judged here
-        self.mlp = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), gelu, nn.Linear(2 * WIDTH, WIDTH))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.ln1(x))
-        return x + self.mlp(self.ln2(x))  # type: ignore[no-any-return]
-
-
-class SmallViT(nn.Module):
-    """Images (N, 3, 32, 32) to logits (N, 10)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patches = nn.Conv2d(3, WIDTH, PATCH, PATCH)
-        self.token = nn.Parameter(torch.zeros(1, 1, WIDTH))
-        self.places = nn.Parameter(torch.zeros(1, (IMAGE // PATCH) ** 2 + 1, WIDTH))
-        self.layers = nn.Sequential(*(Layer() for _ in range(DEPTH)))
-        self.ln = nn.LayerNorm(WIDTH, eps=1e-6)
-        self.head = nn.Linear(WIDTH, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        tokens = self.patches(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.token.expand(len(x), -1, -1), tokens], 1) + self.places
-        return self.head(self.ln(self.layers(tokens))[:, 0])  # type: ignore[no-any-return]
-
-
-MODELS: dict[str, type[nn.Module]] = {"small-resnet": SmallResNet, "small-vit": SmallViT}
+#: A vision transformer with GELU as CANN computes it: the training is what is judged here.
+SMALL_VIT = Sizes(image=IMAGE, patch=8, width=64, heads=4, layers=2, mlp_width=128, classes=CLASSES, gelu="tanh")
+MODELS: Mapping[str, Callable[[], nn.Module]] = {
+    "small-resnet": SmallResNet,
+    "small-vit": partial(VisionTransformer, SMALL_VIT),
+}
 
 
 def make(name: str) -> nn.Module:

@@ -24,7 +24,7 @@ from suites.adaptation.pipeline import (
     epochs,
     expected,
 )
-from suites.adaptation.rewritten import ORIGINALS, SLIPS, RewrittenViT
+from suites.adaptation.rewritten import ORIGINALS, SLIPS, RewrittenViT, names
 from suites.fusion import FORMS, Form, Rewritten, numbers
 from suites.fusion.test_fusion import complaint_about_loss, precision_loss
 
@@ -160,16 +160,16 @@ def test_an_order_that_depends_on_whether_workers_live_on_is_seen() -> None:
 
 # --- rewritten models ---
 
-OF = ORIGINALS["small-vit"]
+MAKE, INPUT = ORIGINALS["small-vit"]
 
 
 def first_wrong(change: Callable[[nn.Module], object]) -> str:
     """Return the label of the module in which a changed model begins to be another; "" where it is the same."""
-    original = OF.make().eval()
-    model = RewrittenViT(OF, original).eval()
+    original = MAKE().eval()
+    model = RewrittenViT(original).eval()
     change(model)
     torch.manual_seed(0)
-    report = models(model, original, OF.input(), names=OF.names)
+    report = models(model, original, INPUT(), names=names(original))
     return report.first.label if report.first else ""
 
 
@@ -193,9 +193,9 @@ def heads_interleaved(model: nn.Module) -> None:
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        (exchange_keys_and_values, "blocks.0.attend = layers.0.attention"),
-        (move_a_weight, "blocks.1.up = layers.1.mlp.0"),
-        (heads_interleaved, "blocks.0.attend = layers.0.attention"),
+        (exchange_keys_and_values, "blocks.0.attend = encoder.layers.encoder_layer_0.self_attention"),
+        (move_a_weight, "blocks.1.up = encoder.layers.encoder_layer_1.mlp.0"),
+        (heads_interleaved, "blocks.0.attend = encoder.layers.encoder_layer_0.self_attention"),
         *(
             (lambda model, change=change: change(model.blocks[-1]), f"blocks.1.{where}".rstrip(".") + " = ")
             for change, where in SLIPS.values()

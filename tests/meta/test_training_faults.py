@@ -18,7 +18,8 @@ from pytest_ascend.parity.ensemble import Observed, Reference, first_wrong, move
 from pytest_ascend.parity.training import KINDS, Recipe, train
 from pytest_ascend.precision import compare
 from pytest_ascend.system.dispatching import one_thread
-from suites.training.recipes import ADAM_SETTINGS, SGD_SETTINGS, Attention, make, recipe
+from suites.models.architectures import SelfAttention
+from suites.training.recipes import ADAM_SETTINGS, SGD_SETTINGS, make, recipe
 
 OF_MODEL = {"small-resnet": "sgd-steplr", "small-vit": "adamw"}
 STEPS = 8
@@ -132,13 +133,14 @@ def lose_the_bias_gradient(module: nn.Module) -> None:
 
 
 def half_softmax(module: nn.Module) -> None:
-    assert isinstance(module, Attention)
+    assert isinstance(module, SelfAttention)
 
     def forward(x: Tensor) -> Tensor:
         batch, tokens, _ = x.shape
-        q, k, v = module.qkv(x).reshape(batch, tokens, 3, 4, -1).permute(2, 0, 3, 1, 4)
+        projected = F.linear(x, module.in_proj_weight, module.in_proj_bias)
+        q, k, v = projected.reshape(batch, tokens, 3, 4, -1).permute(2, 0, 3, 1, 4)
         scores = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).half().softmax(-1).to(q.dtype)
-        return module.out((scores @ v).transpose(1, 2).reshape(batch, tokens, -1))
+        return module.out_proj((scores @ v).transpose(1, 2).reshape(batch, tokens, -1))
 
     module.forward = forward
 
@@ -176,10 +178,10 @@ FAULTS = [
     ),
     pytest.param(
         "small-vit",
-        on("head", lose_the_bias_gradient),
+        on("heads.head", lose_the_bias_gradient),
         "state",
-        "head.bias",
-        "step 1, gradient of head.bias",
+        "heads.head.bias",
+        "step 1, gradient of heads.head.bias",
         id="bias gradient 0.1 % off",
     ),
     pytest.param(
@@ -207,18 +209,35 @@ FAULTS = [
         id="another momentum rule",
     ),
     pytest.param(
-        "small-vit", on("layers.0.attention", half_softmax), "curve", "", "step 1, loss", id="softmax in half"
+        "small-vit",
+        on("encoder.layers.encoder_layer_0.self_attention", half_softmax),
+        "curve",
+        "",
+        "step 1, loss",
+        id="softmax in half",
     ),
-    pytest.param("small-vit", on("layers.1.mlp.1", exact_gelu), "curve", "", "step 1, loss", id="exact GELU"),
     pytest.param(
-        "small-vit", on("layers.1.ln2", eps_of_norm), "state", "", "step 1, gradient of", id="epsilon of a layer norm"
+        "small-vit",
+        on("encoder.layers.encoder_layer_1.mlp.1", exact_gelu),
+        "curve",
+        "",
+        "step 1, loss",
+        id="exact GELU",
+    ),
+    pytest.param(
+        "small-vit",
+        on("encoder.layers.encoder_layer_1.ln_2", eps_of_norm),
+        "state",
+        "",
+        "step 1, gradient of",
+        id="epsilon of a layer norm",
     ),
     pytest.param(
         "small-vit",
         with_optimizer(lambda p: EpsInTheRoot(p, **ADAM_SETTINGS)),
         "curve",
         "",
-        "step 1, weight of token (32 of 32 are)",
+        "step 1, weight of class_token (32 of 32 are)",
         id="epsilon in the root",
     ),
     pytest.param(
@@ -226,7 +245,7 @@ FAULTS = [
         with_optimizer(lambda p: DecayedTwice(p, **ADAM_SETTINGS)),
         "weights",
         "",
-        "step 1, weight of token (32 of 32 are)",
+        "step 1, weight of class_token (32 of 32 are)",
         id="decayed twice",
     ),
     pytest.param(
@@ -242,7 +261,7 @@ FAULTS = [
         with_optimizer(lambda p: Forgetful(p, **ADAM_SETTINGS)),
         "state",
         "",
-        "step 4, optimizer state of token.exp_avg_sq",
+        "step 4, optimizer state of class_token.exp_avg_sq",
         id="a second moment lost at the fourth step",
     ),
 ]
@@ -262,9 +281,10 @@ def test_a_fault_of_a_training_is_seen_and_its_first_step_named(
 def unfused(module: nn.Module) -> None:
     def forward(x: Tensor) -> Tensor:
         batch, tokens, _ = x.shape
-        q, k, v = module.qkv(x).reshape(batch, tokens, 3, 4, -1).permute(2, 0, 3, 1, 4)
+        projected = F.linear(x, module.in_proj_weight, module.in_proj_bias)
+        q, k, v = projected.reshape(batch, tokens, 3, 4, -1).permute(2, 0, 3, 1, 4)
         scores = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
-        return module.out((scores @ v).transpose(1, 2).reshape(batch, tokens, -1))
+        return module.out_proj((scores @ v).transpose(1, 2).reshape(batch, tokens, -1))
 
     module.forward = forward
 
@@ -275,8 +295,10 @@ def summed_backwards(module: nn.Module) -> None:
 
 
 REFERENCE_RUN = [
-    pytest.param("small-vit", on("layers.0.attention", unfused), id="unfused attention"),
-    pytest.param("small-vit", on("layers.0.mlp.0", summed_backwards), id="another order of a sum"),
+    pytest.param("small-vit", on("encoder.layers.encoder_layer_0.self_attention", unfused), id="unfused attention"),
+    pytest.param(
+        "small-vit", on("encoder.layers.encoder_layer_0.mlp.0", summed_backwards), id="another order of a sum"
+    ),
     pytest.param(
         "small-vit",
         with_optimizer(lambda p: torch.optim.AdamW(p, **ADAM_SETTINGS, foreach=False)),
