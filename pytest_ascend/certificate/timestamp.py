@@ -52,17 +52,19 @@ def take(authority: str, line: bytes) -> str:
     query = query.nonce(nonce=True).cert_request(cert_request=True).build()
     headers = {"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"}
     request = urllib.request.Request(authority, data=query.as_bytes(), headers=headers)  # noqa: S310  (checked above)
-    try:
+    message = f"the time-stamp authority {authority} gave no time-stamp"
+    hint = "see that it can be reached from here; the run can be made without --ascend-certify=timestamp"
+    with told(message, hint, OSError, ValueError, why=_in_a_line, raises=TimestampError):
         with urllib.request.urlopen(request, timeout=20.0) as answer:  # noqa: S310
             content = answer.read(_LARGEST_BYTES)
         stamp, wanted = library.decode_timestamp_response(content).tst_info, query.message_imprint.message
         if stamp.nonce != query.nonce or stamp.message_imprint.message != wanted:
             raise ValueError("it stamped something else")
-    except (OSError, ValueError) as error:
-        why = one_line(str(getattr(error, "reason", "") or error))[:200]
-        hint = "see that it can be reached from here; the run can be made without --ascend-certify=timestamp"
-        raise TimestampError(f"the time-stamp authority {authority} gave no time-stamp: {why}", hint=hint) from error
     return base64.b64encode(content).decode("ascii")
+
+
+def _in_a_line(error: Exception) -> str:
+    return one_line(str(getattr(error, "reason", "") or error))[:200]
 
 
 def moment_of(answer: str, digest: str) -> datetime:
@@ -82,11 +84,10 @@ def check(answer: str, digest: str, roots: Sequence[x509.Certificate]) -> None:
     builder = library.VerifierBuilder()
     for root in roots:
         builder = builder.add_root_certificate(root)
-    try:
+    kinds = (library.VerificationError, ValueError)
+    hint = "give the root certificate of the authority that is named, from the authority itself"
+    with told("a time-stamp does not hold", hint, *kinds, why=_in_a_line, raises=TimestampError):
         builder.build().verify(_decoded(answer), bytes.fromhex(digest))
-    except (library.VerificationError, ValueError) as error:
-        hint = "give the root certificate of the authority that is named, from the authority itself"
-        raise TimestampError(f"a time-stamp does not hold: {one_line(str(error))[:200]}", hint=hint) from error
 
 
 def roots_of(path: Path) -> tuple[x509.Certificate, ...]:

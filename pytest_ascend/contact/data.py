@@ -18,7 +18,7 @@ from pytest_ascend.environment.measured import FOLDER, LARGEST_BYTES, is_chip
 from pytest_ascend.environment.npu_smi import parse_common
 from pytest_ascend.records.outcome import Disputed, Passed, Waived
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.system.errors import UsageError, told
+from pytest_ascend.system.errors import UsageError, told, with_type
 from pytest_ascend.system.files import VALUES_LIMIT, count_values, open_regular, read_regular, strict_json, write_file
 
 #: A kit has some hundred text files of a few MiB together; more is not a kit.
@@ -29,7 +29,7 @@ _OPERATOR = re.compile(r"[A-Za-z_0-9.]{1,80}")
 def read_kit(path: Path) -> dict[str, Any]:
     """Return the files of a kit: JSON decoded, text unchanged. Raises UsageError if it is not a kit."""
     hint = "give the file that `pytest-ascend collect -o contact.zip` wrote, as it is"
-    try:
+    with told(f"{path} is not a contact kit", hint, Exception, why=with_type):
         with open_regular(path, MOST_BYTES) as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
             if len(entries) > MOST_FILES or sum(each.file_size for each in entries) > MOST_BYTES:
@@ -46,10 +46,6 @@ def read_kit(path: Path) -> dict[str, Any]:
         if about["schema"] != SCHEMA or not isinstance(about["emulated"], bool) or not isinstance(about["steps"], dict):
             newer = "use the version of pytest-ascend that made it, or a newer one"
             raise UsageError(f"{path} is a kit of another version", hint=newer)
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{path} is not a contact kit: {type(error).__name__}: {error}", hint=hint) from error
     return found
 
 

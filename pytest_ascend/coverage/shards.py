@@ -5,6 +5,7 @@ Every shard computes the same division by itself, from the cases and the duratio
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, told
 from pytest_ascend.system.files import read_regular
 
 SCHEMA = 1
@@ -74,17 +75,14 @@ def part(cases: Iterable[Case], durations_s: Mapping[str, float], shard: Shard) 
 def load(suites: Path) -> Mapping[str, float]:
     """Read the durations in the folder ``suites``, in seconds by case id. Raises UsageError for a damaged file."""
     path = suites / NAME
-    try:
+    message, hint = f"the durations cannot be read: {path}", f"write them again: {COMMAND}"
+    refused = told(message, hint, OSError, ValueError, KeyError, TypeError, AttributeError, why=str)
+    with refused, contextlib.suppress(FileNotFoundError):
         data = json.loads(read_regular(path, LARGEST_BYTES))
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
         return {str(case_id): max(float(seconds), 0.0) for case_id, seconds in data["durations_s"].items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"the durations cannot be read: {path}: {error}", hint=f"write them again: {COMMAND}"
-        ) from error
+    return {}
 
 
 def encode(records: Iterable[ResultRecord]) -> str:

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.finding import Finding, Line
-from pytest_ascend.system.errors import UsageError, told
+from pytest_ascend.system.errors import UsageError, told, with_type
 from pytest_ascend.system.files import open_regular, strict_json, write_file
 from pytest_ascend.system.translation import ENGLISH, language_option, translated
 
@@ -75,11 +75,10 @@ def compared(
     ranks: Mapping[int, Sequence[Line]], reference: Mapping[int, Sequence[Line]], where: Path | None
 ) -> list[Finding]:
     """Return the findings against a run on one process. Raises UsageError if that has other records."""
-    try:
+    message = f"{where} has no records of one process"
+    hint = "give the folder that --output named in the run on one process"
+    with told(message, hint, LookupError, TypeError, ValueError, AttributeError, why=with_type):
         return finding.against(ranks, reference)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        message = f"{where} has no records of one process: {type(error).__name__}: {error}"
-        raise UsageError(message, hint="give the folder that --output named in the run on one process") from error
 
 
 def read(folder: Path) -> dict[int, list[Line]]:

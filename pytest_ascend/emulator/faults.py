@@ -25,7 +25,7 @@ from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS
 from pytest_ascend.system.bundled import table
 from pytest_ascend.system.dispatching import tensors_in
-from pytest_ascend.system.errors import UsageError, choice
+from pytest_ascend.system.errors import UsageError, choice, told, with_type
 
 
 def find_fault(name: str) -> Fault:
@@ -38,11 +38,9 @@ def find_fault(name: str) -> Fault:
             f"there is no fault {name!r} for the emulated device",
             hint=f"{choice(name, sorted({*FAULTS, *KINDS}))} Or {PREFIX}NAME, or your own as module:attribute",
         )
-    try:
+    hint = "is its module on PYTHONPATH, and does it import?"
+    with told(f"the fault {name!r} cannot be loaded", hint, Exception, why=with_type):
         found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # importing a user's module may raise anything
-        message = f"the fault {name!r} cannot be loaded: {type(error).__name__}: {error}"
-        raise UsageError(message, hint="is its module on PYTHONPATH, and does it import?") from error
     if not isinstance(found, Mapping):
         raise UsageError(
             f"the fault {name!r} is a {type(found).__name__}",

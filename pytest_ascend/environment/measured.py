@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pytest_ascend.system import bundled
-from pytest_ascend.system.errors import AscendError
+from pytest_ascend.system.errors import AscendError, told
 from pytest_ascend.system.files import read_regular, strict_json
 
 FOLDER = "contact"
@@ -32,14 +33,12 @@ def of(chip: str, what: str) -> Mapping[str, Any]:
 
 @functools.cache
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
+    found: Any = {}
+    hint, kinds = "reinstall pytest-ascend", (OSError, ValueError, RecursionError)
+    with told(f"{path} cannot be read", hint, *kinds, why=str, raises=AscendError), suppress(FileNotFoundError):
         found = strict_json(read_regular(path, LARGEST_BYTES, follow=False))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise AscendError(f"{path} cannot be read: {error}", hint="reinstall pytest-ascend") from error
     if not isinstance(found, dict):
-        raise AscendError(f"{path} is no object", hint="reinstall pytest-ascend")
+        raise AscendError(f"{path} is no object", hint=hint)
     return found
 
 

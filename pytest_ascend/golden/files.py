@@ -8,13 +8,14 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 from msgspec import Struct, ValidationError, convert, to_builtins
 
-from pytest_ascend.system.errors import GoldenError
+from pytest_ascend.system.errors import GoldenError, told
 from pytest_ascend.system.files import cache_folder, canonical_json, read_regular, strict_json
 
 if TYPE_CHECKING:
@@ -92,12 +93,10 @@ def locked(root: Path) -> Iterator[None]:
     Raises GoldenError where the folder of locks cannot be made.
     """
     name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()
-    try:
+    hint = "make the folder writable, or set PYTEST_ASCEND_CACHE to another one"
+    with told("the store cannot be locked", hint, why=str, raises=partial(GoldenError, path=str(root))):
         folder = cache_folder() / "locks"
         folder.mkdir(exist_ok=True)
-    except OSError as error:
-        hint = "make the folder writable, or set PYTEST_ASCEND_CACHE to another one"
-        raise GoldenError(f"the store cannot be locked: {error}", path=str(root), hint=hint) from error
     with FileLock(folder / f"golden-{name[:32]}.lock"):
         yield
 

@@ -17,7 +17,7 @@ from pytest_ascend.environment.chips import NPUS, Chip, documented, family, obje
 from pytest_ascend.environment.signs import Sign, signs
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.records.census import NATIVE, Census
-from pytest_ascend.system.errors import AscendError, DeviceUnavailable, UsageError, told
+from pytest_ascend.system.errors import DeviceUnavailable, UsageError, told, with_type
 from pytest_ascend.system.files import canonical_json, read_regular, strict_json
 
 #: torch's operators, and torch_npu's own.
@@ -47,15 +47,10 @@ def bring_up(*, emulated: bool = False, look: Callable[[], Sequence[Sign]] = sig
         emulator.activate()
     # If torch_npu does not load, the error should come from this import, not from torch's.
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-    try:
+    without = "pytest-ascend census --emulated needs no CANN of yours, and analyze takes what its --output writes"
+    hint = f"see that 'python -c \"import torch_npu\"' works; {without}"
+    with told("torch_npu does not load here", hint, Exception, why=with_type, raises=DeviceUnavailable):
         npu.Npu().load()
-    except AscendError:
-        raise
-    except Exception as error:
-        message = f"torch_npu does not load here: {type(error).__name__}: {error}"
-        without = "pytest-ascend census --emulated needs no CANN of yours, and analyze takes what its --output writes"
-        hint = f"see that 'python -c \"import torch_npu\"' works; {without}"
-        raise DeviceUnavailable(message, hint=hint) from error
     return emulator.is_active()
 
 

@@ -114,11 +114,14 @@ def _config(name: str) -> Any:
         message = f"{name}: transformers {transformers.__version__} has no architecture {architecture[:80]!r}{own}"
         hint = "use a version that has it, a checkpoint converted for transformers, or a factory of yours"
         raise UsageError(message, hint=hint)
-    try:
+    hint = f"see that it loads with transformers {transformers.__version__}"
+    with told(f"{name}/{CONFIG} is no configuration of {architecture}", hint, Exception, why=_shortly):
         return known[architecture].from_dict(_cleaned(content))
-    except Exception as error:  # noqa: BLE001 - whatever a class of transformers raises for a wrong setting
-        message = f"{name}/{CONFIG} is no configuration of {architecture}: {str(error)[:500]}"
-        raise UsageError(message, hint=f"see that it loads with transformers {transformers.__version__}") from None
+
+
+def _shortly(error: Exception) -> str:
+    """Return the beginning of what a class of transformers raises for a configuration, which may be anything."""
+    return str(error)[:500]
 
 
 def _cleaned(value: Any) -> Any:
@@ -162,14 +165,12 @@ def _has_weights(name: str) -> bool:
 
 def _built(name: str, kind: Any, config: Any) -> nn.Module:
     """Return a model with random weights, in a small configuration if it is large."""
-    try:
+    message = f"{name}: {config.model_type} cannot be built in a small configuration"
+    with told(message, f"write small numbers into {CONFIG} yourself", Exception, why=_shortly):
         with torch.device("meta"):
             size = sum(each.numel() for each in kind(config).parameters())
         is_small = size <= SMALL_FROM
         model: nn.Module = kind(config if is_small else type(config).from_dict(_shrunk(config.to_dict(), {})))
-    except Exception as error:  # noqa: BLE001 - whatever a model of transformers raises for its configuration
-        message = f"{name}: {config.model_type} cannot be built in a small configuration: {str(error)[:500]}"
-        raise UsageError(message, hint=f"write small numbers into {CONFIG} yourself") from None
     # Scale random weights by what they multiply: transformers' 0.02 leaves hardly a signal in a small model
     convolutions = {id(each.weight) for each in model.modules() if isinstance(each, nn.Conv1d | nn.Conv2d | nn.Conv3d)}
     with torch.no_grad():

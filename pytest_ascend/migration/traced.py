@@ -18,7 +18,7 @@ from pytest_ascend.migration.running import Step, as_meta, fitting_batch, obstac
 from pytest_ascend.migration.target import TargetModel, target_model
 from pytest_ascend.migration.tracing import OperatorUse
 from pytest_ascend.records.census import KINDS
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import told
 
 _DTYPE = re.compile(r"\b(?:b?float\d+|u?int\d+|complex\d+|bool)\b")
 
@@ -41,14 +41,10 @@ def analyse(
     Raises UsageError where the model cannot be made or does not run.
     """
     step = Step(optimizer=optimizer, autocast=getattr(torch, autocast) if autocast else None, training=training)
-    try:
+    hint = "see that the factory and the function of inputs run by themselves"
+    with told(f"{empty.model} cannot be made", hint, Exception, why=obstacle):
         first = target_model(empty.model, inputs, batches[0] if batches else None)
         others = [target_model(empty.model, inputs, each) for each in batches[1:] or (2 * first.batch,)]
-    except UsageError:
-        raise
-    except Exception as error:  # a factory of the user's may raise anything
-        hint = "see that the factory and the function of inputs run by themselves"
-        raise UsageError(f"{empty.model} cannot be made: {obstacle(error)}", hint=hint) from error
     targets = [first, *(replace(each, model=first.model) for each in others)]
     if to := getattr(torch, dtype) if dtype else None:
         first.model.to(to)

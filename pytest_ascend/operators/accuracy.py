@@ -15,7 +15,7 @@ import torch
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.precision.formats import ALLOWANCES
 from pytest_ascend.system.dispatching import unseen
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import told
 
 #: Functions of one number, by their public names.
 FUNCTIONS = tuple(
@@ -63,14 +63,11 @@ def accuracy(device: str, form: str) -> None:
     Errors are distances to the result in float64, in units in the last place of the dtype there; a correctly rounded
     result is off by 0.5 at most. On the emulated device: pytest-ascend emulate -- pytest-ascend accuracy --device npu.
     """
-    try:
+    kinds = (RuntimeError, ImportError, AssertionError)
+    with told(f"there is no device {device!r}", "give cpu, npu, npu:0, cuda ...", *kinds, why=_first_line):
         if device.startswith("npu"):
             importlib.import_module("torch_npu")
         there = torch.empty(1, device=device).device
-    except (RuntimeError, ImportError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        message = f"there is no device {device!r}: {reason}"
-        raise UsageError(message, hint="give cpu, npu, npu:0, cuda ...") from None
     rows: list[dict[str, Any]] = [
         {"function": name, **{dtype: worst(name, dtype, there) for dtype in DTYPES}} for name in (*FUNCTIONS, *FURTHER)
     ]
@@ -94,10 +91,14 @@ def worst(name: str, dtype: str, device: torch.device) -> dict[str, Any]:
     try:
         error = errors(name, every, device)[1]
     except (RuntimeError, NotImplementedError) as refused:
-        return {"ulp": None, "at": None, "says": str(refused).partition("\n")[0]}
+        return {"ulp": None, "at": None, "says": _first_line(refused)}
     place = int(error.argmax())
     largest = float(error[place])
     return {"ulp": round(largest, 3) if math.isfinite(largest) else "inf", "at": every[place].item()}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def every_short(dtype: torch.dtype) -> torch.Tensor:

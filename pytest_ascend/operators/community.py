@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import allowed
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, told
 from pytest_ascend.system.files import read_regular, strict_json
 from pytest_ascend.system.programs import memory_limited
 from pytest_ascend.system.text import one_line
@@ -301,22 +301,18 @@ def compute(call: Call, device: torch.device, reference: Callable[..., Any], com
     function, name = _found(call.functions)
     assert function is not None  # noqa: S101 - a missing function has a reason not to run
     generator = torch.Generator().manual_seed(0)
-    with memory_limited(allowed.memory_bytes(8 * _elements(call))):
+    message, hint = f"torch on the CPU refuses it: {name}", "the case is for an interface that is not torch's"
+    refused = told(message, hint, Exception, why=lambda error: f"{type(error).__name__}: {one_line(str(error))[:200]}")
+    with memory_limited(allowed.memory_bytes(8 * _elements(call))), refused:
+        args = [_made(each, generator) for each in call.args]
+        kwargs = {key: _made(value, generator) for key, value in call.kwargs if value is not None}
+        while args and args[-1] is None:
+            args.pop()
         try:
-            args = [_made(each, generator) for each in call.args]
-            kwargs = {key: _made(value, generator) for key, value in call.kwargs if value is not None}
-            while args and args[-1] is None:
-                args.pop()
-            try:
-                expected = reference(function, *args, **kwargs)
-            except TypeError:  # names of attributes are CANN's, and not always torch's
-                args, kwargs = [*args, *kwargs.values()], {}
-                expected = reference(function, *args)
-        except UsageError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever torch raises for arguments that it does not take
-            reason = f"torch on the CPU refuses it: {name}: {type(error).__name__}: {one_line(str(error))[:200]}"
-            raise UsageError(reason, hint="the case is for an interface that is not torch's") from None
+            expected = reference(function, *args, **kwargs)
+        except TypeError:  # names of attributes are CANN's, and not always torch's
+            args, kwargs = [*args, *kwargs.values()], {}
+            expected = reference(function, *args)
     args, kwargs = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, (args, kwargs))
     compare(function(*args, **kwargs), expected, name=name)
 

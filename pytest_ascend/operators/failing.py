@@ -25,7 +25,7 @@ from pytest_ascend.precision.nested import widened
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.program import difference, passes, pinning, worst_leaf
 from pytest_ascend.system import bundled
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, told
 from pytest_ascend.system.files import read_regular, write_file
 from pytest_ascend.system.text import one_line
 
@@ -84,16 +84,15 @@ class SavedCall:
     @classmethod
     def load(cls, path: Path) -> SavedCall:
         """Read a file. Raises UsageError if it is none, or damaged."""
-        try:
+        hint = "start the program in the folder of the run, or give the path of the file in ascend-report/calls"
+        kinds = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError)
+        with told(f"{path} is no saved call", hint, *kinds, why=lambda error: one_line(str(error))[:200]):
             golden = decode(read_regular(path, 2 * LARGEST_BYTES))
             meta = dict(golden.meta)
             named = {name: read(value, functools.partial(_kept, golden.tensors)) for name, value in meta.items()}
             place, index = named.pop("element") or (None, ())
             named |= {name: tuple(named[name]) for name in ("args", "leaves", "grad_outputs", "rule")}
             return cls(**named, element=None if place is None else (int(place), tuple(map(int, index))))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
-            hint = "start the program in the folder of the run, or give the path of the file in ascend-report/calls"
-            raise UsageError(f"{path} is no saved call: {one_line(str(error))[:200]}", hint=hint) from error
 
     def run(self, function: Callable[..., Any], device: torch.device) -> Tensors:
         """Call the function with these arguments on a device, and copy the results or gradients to the CPU."""

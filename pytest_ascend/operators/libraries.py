@@ -10,7 +10,7 @@ import torch
 
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.system import bundled
-from pytest_ascend.system.errors import UsageError, choice
+from pytest_ascend.system.errors import UsageError, choice, told, with_type
 from pytest_ascend.system.text import one_line
 
 
@@ -38,15 +38,13 @@ def load(name: str) -> None:
     if name not in LIBRARIES:
         raise UsageError(f"--ascend-library={name[:80]}: no such library is known", hint=choice(name, LIBRARIES))
     library, before = LIBRARIES[name], _registered()
-    try:
+    message = f"--ascend-library={name}: {library.module} cannot be imported"
+    hint = "install it in this Python, built for this CANN and this torch_npu"
+    with told(message, hint, Exception, why=lambda error: one_line(with_type(error))[:300]):
         module, _, function = library.prepare.partition(":")
         if module:
             getattr(importlib.import_module(module), function)()
         importlib.import_module(library.module)
-    except Exception as error:
-        said = one_line(f"{type(error).__name__}: {error}")[:300]
-        hint = "install it in this Python, built for this CANN and this torch_npu"
-        raise UsageError(f"--ascend-library={name}: {library.module} cannot be imported: {said}", hint=hint) from error
     if name not in _LOADED:
         _LOADED[name] = _registered() - before
     if not operators(name):

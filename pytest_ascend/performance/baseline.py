@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from pytest_ascend.performance.verdict import CANNOT_TELL, SLOWER, Estimate, Gat
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.verdict import Limit, Verdict
 from pytest_ascend.runlog import codec
-from pytest_ascend.system.errors import GoldenError
+from pytest_ascend.system.errors import GoldenError, told, with_type
 from pytest_ascend.system.files import read_regular, write_if_new
 
 SCHEMA, FOLDER = 2, "measured"
@@ -92,14 +92,13 @@ def _percentiles(times_us: Any) -> tuple[float, ...]:
 
 def read(path: Path) -> Baseline:
     """Read one file. Raises GoldenError if it is damaged, of another schema, too large or not a file."""
-    try:
+    hint = "delete the file, or record it anew: pytest-ascend baseline record"
+    kinds = (OSError, ValueError, TypeError, KeyError, AttributeError)
+    raises = partial(GoldenError, path=str(path))
+    with told(f"{path} is not a baseline", hint, *kinds, why=with_type, raises=raises):
         if path.is_symlink():
             raise ValueError("a link, and no regular file")
         return Baseline.from_dict(codec.loads(read_regular(path, LARGEST_BYTES).decode("utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        message = f"{path} is not a baseline: {type(error).__name__}: {error}"
-        hint = "delete the file, or record it anew: pytest-ascend baseline record"
-        raise GoldenError(message, path=str(path), hint=hint) from error
 
 
 def write(baseline: Baseline, root: Path) -> Path:

@@ -30,7 +30,7 @@ from pytest_ascend.precision.reference import COUNTS_OF_MANY, Reference, Source,
 from pytest_ascend.precision.stand_ins import stand_ins
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.dispatching import EagerDispatchMode
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, told, with_type
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -305,7 +305,7 @@ class ModuleCopies:
         try:
             output, gradients = exact = source.exact()
         except Exception as error:  # noqa: BLE001 - a module may depend on anything outside of it
-            said = f"{type(error).__name__}: {error}".splitlines()[0][:160]
+            said = with_type(error).splitlines()[0][:160]
             return replace(layer, note=f"not judged: its call cannot be repeated on the CPU ({said})")
         # The gradients that the call has, of inputs and of parameters.
         found = {f"grad_input[{place}]": each for place, each in enumerate(call.grad_inputs) if each is not None}
@@ -378,19 +378,11 @@ def check_module(model: object, autocast: object = None) -> None:
             )
 
 
-@contextlib.contextmanager
-def runs_on_cpu(model: nn.Module) -> Iterator[None]:
+def runs_on_cpu(model: nn.Module) -> contextlib.AbstractContextManager[None]:
     """Raise :class:`UsageError` where a model fails on the CPU within the context: no device is to blame for that."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}".splitlines()[0][:240]
-        raise UsageError(
-            f"{type(model).__name__} fails on the CPU: {said}",
-            hint="run its forward and backward pass there first; some models need use_cache=False or training mode",
-        ) from error
+    hint = "run its forward and backward pass there first; some models need use_cache=False or training mode"
+    message = f"{type(model).__name__} fails on the CPU"
+    return told(message, hint, Exception, why=lambda error: with_type(error).splitlines()[0][:240])
 
 
 def _keeps_tensors(function: Any, depth: int = 0) -> bool:

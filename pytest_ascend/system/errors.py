@@ -54,6 +54,11 @@ def reason(error: Exception) -> str:
     return str(getattr(error, "strerror", "") or error)
 
 
+def with_type(error: Exception) -> str:
+    """Return why something failed, after the name of the error: what another's code raises."""
+    return f"{type(error).__name__}: {error}"
+
+
 @contextmanager
 def told(
     message: str,
@@ -62,10 +67,15 @@ def told(
     why: Callable[[Exception], str] = reason,
     raises: Callable[..., AscendError] = UsageError,
 ) -> Iterator[None]:
-    """Turn errors of these kinds, or what the system refuses, into UsageError: the message, why, and the hint."""
+    """Turn errors of these kinds, or what the system refuses, into UsageError: the message, why, and the hint.
+
+    Errors that have a hint already pass.
+    """
     caught = kinds or (OSError,)
     try:
         yield
+    except AscendError:
+        raise
     except caught as error:
         raise raises(f"{message}: {why(error)}", hint=hint) from error
 

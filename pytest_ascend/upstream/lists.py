@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.system.errors import UsageError, told
+from pytest_ascend.system.errors import UsageError, told, with_type
 from pytest_ascend.system.files import VALUES_LIMIT, count_values, read_regular
 
 #: The end of a device-generic test's name: "_npu", or "_npu_float32".
@@ -61,15 +61,14 @@ def read(paths: Iterable[Path]) -> Listed:
     """Read lists; where torch's form names chips, as of a 910B. Raises UsageError for what is no list."""
     found: dict[str, list[Entry]] = {}
     for path in paths:
-        try:
+        kinds = (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError)
+        hint = "give a JSON file as Ascend/pytorch's CI has them"
+        with told(f"{path} is no list of tests", hint, *kinds, why=with_type):
             text = read_regular(path, LIMIT_BYTES).decode()
             if count_values(text) > VALUES_LIMIT:
                 raise ValueError(f"more than {VALUES_LIMIT} values")
             rows = [json.loads(each) for each in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
             entries = list(_entries(rows))
-        except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-            message = f"{path} is no list of tests: {type(error).__name__}: {error}"
-            raise UsageError(message, hint="give a JSON file as Ascend/pytorch's CI has them") from error
         if not entries:
             raise UsageError(f"{path} names no test", hint='expected "file::Class::test" or "test (module.Class)"')
         for entry in entries:
