@@ -323,10 +323,10 @@ def of_torchvision(place: Place, name: str) -> Any:
 
 def vision(name: str) -> tuple[nn.Module, T, T]:
     """Return the model, which does not use batch statistics, images, and targets. It has SiLU in place of GELU."""
-    from ..models.architectures import ResNet, VisionTransformer
+    from ..models.architectures import ResNet50, VisionTransformer
 
     torch.manual_seed(0)
-    model = ResNet() if name == "resnet50" else VisionTransformer()
+    model = ResNet50() if name == "resnet50" else VisionTransformer()
     for each in [each for each in model.modules() if isinstance(each, nn.Sequential)]:
         for at in [at for at, layer in enumerate(each) if isinstance(layer, nn.GELU)]:
             each[at] = nn.SiLU()

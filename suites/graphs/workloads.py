@@ -24,7 +24,7 @@ from pytest_ascend.parity.training import scaler_of
 from pytest_ascend.precision.layers import UNWRITTEN
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
-from ..models.architectures import ResNet
+from ..models.architectures import ResNet50
 from ..ops.table import OPERATORS
 from ..runtime.rows import forked
 from ..runtime.soaks import host_bytes
@@ -497,7 +497,7 @@ WORKLOADS: dict[str, Callable[[torch.device, Same], None]] = {
     "perceptron": partial(
         model, lambda: nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 8)), (4, 16)
     ),
-    "resnet50": partial(model, partial(ResNet, 10), (1, 3, 32, 32)),
+    "resnet50": partial(model, partial(ResNet50, 10), (1, 3, 32, 32)),
     **{
         each.__name__.replace("_", "-"): each
         for each in (

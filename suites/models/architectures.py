@@ -1,4 +1,4 @@
-"""Residual networks and vision transformers, frozen: the goldens of ResNet50 and ViT-B/16 must stay valid.
+"""ResNet50 and vision transformers, frozen: the goldens of the first and of ViT-B/16 must stay valid.
 
 K. He et al., "Deep residual learning for image recognition", CVPR 2016, with the stride of a stage in its 3x3
 convolution, as is usual today; A. Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021: twelve pre-norm
@@ -9,14 +9,13 @@ and ``vit_b_16``.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
-#: Width of the 3x3 convolutions, number of blocks and stride of the first block, by stage of ResNet50.
+#: Width of the 3x3 convolutions, number of blocks and stride of the first block, by stage.
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
 #: How many times wider a block's output is than its 3x3 convolution.
 EXPANSION = 4
@@ -48,17 +47,17 @@ class Bottleneck(nn.Module):
         return self.relu(y)  # type: ignore[no-any-return]
 
 
-class ResNet(nn.Module):
-    """Images (N, 3, H, W) to the logits (N, classes) of their class; by default ResNet50."""
+class ResNet50(nn.Module):
+    """Images (N, 3, H, W) to the logits (N, classes) of their class."""
 
-    def __init__(self, classes: int = 1000, stages: Sequence[tuple[int, int, int]] = STAGES) -> None:
+    def __init__(self, classes: int = 1000) -> None:
         super().__init__()
-        self.stages, channels = len(stages), stages[0][0]
-        self.conv1 = nn.Conv2d(3, channels, 7, 2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, 2, padding=1)
-        for number, (width, blocks, stride) in enumerate(stages, start=1):
+        channels = 64
+        for number, (width, blocks, stride) in enumerate(STAGES, start=1):
             first = Bottleneck(channels, width, stride)
             rest = (Bottleneck(width * EXPANSION, width, 1) for _ in range(blocks - 1))
             self.add_module(f"layer{number}", nn.Sequential(first, *rest))
@@ -68,7 +67,7 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        for number in range(1, self.stages + 1):
+        for number in range(1, len(STAGES) + 1):
             x = self.get_submodule(f"layer{number}")(x)
         return self.fc(torch.flatten(self.avgpool(x), 1))  # type: ignore[no-any-return]
 

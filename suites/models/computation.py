@@ -23,7 +23,7 @@ from pytest_ascend.parity.training import changes, make_step, scaler_of
 from pytest_ascend.run import inputs
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
-from .architectures import ResNet, VisionTransformer
+from .architectures import ResNet50, VisionTransformer
 
 Shape = tuple[int, ...]
 #: Makes a tensor of its key and shape.
@@ -162,7 +162,7 @@ class Mode:
 
 
 MODELS: Mapping[str, Model] = {
-    "resnet50": Model(ResNet, lambda parameters: SGD(parameters, lr=1e-3, momentum=0.9, weight_decay=1e-4)),
+    "resnet50": Model(ResNet50, lambda parameters: SGD(parameters, lr=1e-3, momentum=0.9, weight_decay=1e-4)),
     "vit_b_16": Model(VisionTransformer, lambda parameters: AdamW(parameters, lr=1e-5, weight_decay=0.05)),
 }
 
