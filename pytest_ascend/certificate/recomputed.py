@@ -18,7 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.certificate import timestamp
-from pytest_ascend.certificate.words import counted_cases, named
+from pytest_ascend.certificate.words import counted_cases
 from pytest_ascend.coverage.expectations import BETTER, Expectations
 from pytest_ascend.doctor.combination import speaks_of
 from pytest_ascend.doctor.examination import RULES
@@ -37,6 +37,7 @@ from pytest_ascend.records.verdict import Rule, Verdict
 from pytest_ascend.runlog.contents import FULL, Attempted, LeftBehind, Quarantined, Resumed, TimeStamped
 from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.system.suites import describe
+from pytest_ascend.system.text import some_of
 from pytest_ascend.verdict.merge import LONGEST
 
 if TYPE_CHECKING:
@@ -104,14 +105,14 @@ def header(candidate: Candidate) -> Iterator[str]:
     frozen = {case.id: case for case in candidate.frozen}
     strange = [case.id for case in head.manifest if frozen.get(case.id) != case]
     if strange:
-        yield f"{counted_cases(len(strange))} that this release does not have: {named(strange)}"
+        yield f"{counted_cases(len(strange))} that this release does not have: {some_of(strange)}"
     listed = {case.id for case in head.manifest}
     has_ranks = any(frozen[each].suite == "distributed" for each in listed & frozen.keys())
     due = (each for each in candidate.frozen if each.is_in(head.level) and (has_ranks or each.suite != "distributed"))
     # Those of the tier are missing, which is a requirement of its own.
     absent = [each.id for each in due if each.id not in listed and not candidate.tier.covers(each.suite)]
     if absent and head.selection.kind == FULL:
-        yield f"{counted_cases(len(absent))} of level {head.level} are not in its manifest: {named(absent)}"
+        yield f"{counted_cases(len(absent))} of level {head.level} are not in its manifest: {some_of(absent)}"
     if head.shard:
         yield f"the log is part {head.shard.index} of {head.shard.count} of a run"
     parts = head.merged
@@ -240,7 +241,7 @@ def attempts(candidate: Candidate) -> Iterator[str]:
     noted = Counter(each.case for each in candidate.summary.run.events if isinstance(each, Attempted))
     wrong = [each.case.id for each in candidate.results if not follows(each, noted[each.case.id])]
     if wrong:
-        yield f"{counted_cases(len(wrong))} whose outcome does not follow from the attempts: {named(wrong)}"
+        yield f"{counted_cases(len(wrong))} whose outcome does not follow from the attempts: {some_of(wrong)}"
 
 
 def follows(result: ResultRecord, noted: int) -> bool:
@@ -264,7 +265,7 @@ def known_deviations(candidate: Candidate) -> Iterator[str]:
     for each in candidate.results:
         for why in waived_otherwise(each, candidate.known):
             by_why.setdefault(why, []).append(each.case.id)
-    yield from (f"{counted_cases(len(names))} {why}: {named(names)}" for why, names in by_why.items())
+    yield from (f"{counted_cases(len(names))} {why}: {some_of(names)}" for why, names in by_why.items())
 
 
 def waived_otherwise(result: ResultRecord, known: Expectations) -> Iterator[str]:

@@ -16,7 +16,7 @@ from msgspec import convert
 from pytest_ascend.certificate import recomputed, timestamp
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import NEEDED, Tier
-from pytest_ascend.certificate.words import counted_cases, named
+from pytest_ascend.certificate.words import counted_cases
 from pytest_ascend.coverage.expectations import LIMIT, Expectations, parse
 from pytest_ascend.environment.chips import family
 from pytest_ascend.environment.npu_smi import shared
@@ -27,6 +27,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import FULL, Cards, Found, Quarantined, SelfTest
 from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.system.suites import describe
+from pytest_ascend.system.text import some_of
 from pytest_ascend.verdict.summary import Summary
 
 #: Planted errors and correct results that the judge is tested with in every run (``plugin/self_test.py``).
@@ -145,7 +146,7 @@ def missing(candidate: Candidate) -> Iterator[str]:
     absent = [case.id for case in required if case.id not in known]
     absent += [each.case.id for each in candidate.of("not-run")]
     if absent:
-        yield f"{counted_cases(len(absent))} did not run: {named(absent)}"
+        yield f"{counted_cases(len(absent))} did not run: {some_of(absent)}"
 
 
 def failures(candidate: Candidate) -> Iterator[str]:
@@ -154,7 +155,7 @@ def failures(candidate: Candidate) -> Iterator[str]:
     for outcome in (name for name in OUTCOMES if name not in accepted):
         found = [each.case.id for each in candidate.of(outcome)]
         if found:
-            yield f"{counted_cases(len(found))} {outcome}: {named(found)}"
+            yield f"{counted_cases(len(found))} {outcome}: {some_of(found)}"
 
 
 def fallbacks(candidate: Candidate) -> Iterator[str]:
@@ -265,7 +266,7 @@ def disturbed(candidate: Candidate) -> Iterator[str]:
             yield f"{name}: others used the card: {how}"
     empty = [name for name, those in measured.items() if not those or not all(map(math.isfinite, those.values()))]
     if empty:
-        yield f"{counted_cases(len(empty))} without a figure that is a number: {named(empty)}"
+        yield f"{counted_cases(len(empty))} without a figure that is a number: {some_of(empty)}"
 
 
 def blind(candidate: Candidate) -> Iterator[str]:
@@ -301,4 +302,4 @@ def _shares(candidate: Candidate, results: Sequence[ResultRecord], share: str, h
         limit = int(getattr(describe(suite).allowed, share) * totals[suite])
         if count > limit:
             names = [case.id for case in of if case.suite == suite]
-            yield f"{counted_cases(count)} of {suite} {how}, {limit} allowed: {named(names)}"
+            yield f"{counted_cases(count)} of {suite} {how}, {limit} allowed: {some_of(names)}"

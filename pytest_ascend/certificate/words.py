@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -68,9 +68,3 @@ def _template() -> Template:
 def counted_cases(count: int) -> str:
     """Return a number of cases: "1 case", "2,000 cases"."""
     return "1 case" if count == 1 else f"{count:,} cases"
-
-
-def named(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names, and the number of others."""
-    rest = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{rest}"

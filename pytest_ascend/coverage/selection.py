@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_ascend.records.case import OWN_MODEL, Case
 from pytest_ascend.system.suites import describe
+from pytest_ascend.system.text import some_of
 
 #: What the paths on the command line select.
 BUNDLED = "bundled"
@@ -86,9 +87,9 @@ def plan(
     reasons = list(narrowed_by)
     if scope == PART:
         within = [each.rpartition("/suites/")[2] for each in paths]
-        reasons.append(NAMED.get(within[0]) or f"{scope}: {_listed(within)}")
+        reasons.append(NAMED.get(within[0]) or f"{scope}: {some_of(within)}")
     elif scope != BUNDLED:
-        reasons.append(f"{scope}: {_listed(paths)}")
+        reasons.append(f"{scope}: {some_of(paths)}")
     if collected.deselected and not narrowed_by:
         reasons.append(f"{collected.deselected} deselected")
     narrowed = "; ".join(reasons)
@@ -96,8 +97,3 @@ def plan(
     if has_all or not narrowed:
         return Plan(cases=tuple((due | found).values()))
     return Plan(cases=tuple(found.values()), narrowed=narrowed)
-
-
-def _listed(paths: Sequence[str], limit: int = 3) -> str:
-    more = f" and {len(paths) - limit} more" if len(paths) > limit else ""
-    return ", ".join(paths[:limit]) + more

@@ -35,6 +35,7 @@ from pytest_ascend.precision.stand_ins import active, cann_formulas
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.dispatching import HALF
 from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.text import some_of
 
 #: Share of its limit from which an output that agrees is judged layer by layer, too. Correct devices use half: errors
 #: between one and three times the noise are seen in the layer that makes them, not in what later ones make of it.
@@ -71,7 +72,7 @@ def whole(
     name = type(model).__name__
     parts = [leaf for each in both.judged(standard) for leaf in (each.leaves or (each,))]
     verdict = joined(parts, name)
-    dropout = f"dropout was switched off in {_listed(both.dropped)}" if both.dropped else ""
+    dropout = f"dropout was switched off in {some_of(both.dropped, 6)}" if both.dropped else ""
     for each in filter(None, (dropout, note)):
         verdict = noted(verdict, each)
     if canaries and verdict.agrees:
@@ -231,11 +232,7 @@ def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any])
     args, named = mapped((inputs, dict(kwargs)), lambda tensor: tensor.detach().cpu())
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         copied(*args, **named)
-    return _listed([each or "the model itself" for each in found]) or "its backward pass"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    return some_of([each or "the model itself" for each in found], 6) or "its backward pass"
 
 
 def by_cann_too(function: Callable[P, Found]) -> Callable[P, Found]:
@@ -321,8 +318,7 @@ def models(
 
         canaries.plant(call.output, accepts, (call.args, call.kwargs))
     lacking = [path for call, key in both for path in _lacking(call.label, call.output, expected[key][1])]
-    rest = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
-    return noted(report, LACKING.format(", ".join(lacking[:NAMED]) + rest)) if lacking else report
+    return noted(report, LACKING.format(some_of(lacking, NAMED))) if lacking else report
 
 
 def _module_pairs(model: nn.Module, original: nn.Module, names: Mapping[str, str] | None) -> dict[str, str]:

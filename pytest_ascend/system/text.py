@@ -41,6 +41,12 @@ def cell(text: str) -> str:
     return _ACTIVE.sub(lambda match: f"&#{ord(match[0])};", one_line(text))
 
 
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names, and the number of others."""
+    rest = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{rest}"
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table of foreign texts in Markdown."""
     head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
