@@ -39,18 +39,9 @@ def names(original: architectures.VisionTransformer) -> dict[str, str]:
     return {"stem": "conv_proj", **of_parts, **dict(blocks), "after": "encoder.ln", "classifier": "heads.head"}
 
 
-def _small_vit() -> nn.Module:
-    """Return the model of the training suite with the usual GELU, which the rewritten model has, too."""
-    model = small.make("small-vit")
-    for each in model.modules():
-        if isinstance(each, nn.GELU):
-            each.approximate = "none"
-    return model
-
-
-#: What makes an original, and one input.
+#: What makes an original, with the usual GELU, and one input.
 ORIGINALS: Mapping[str, tuple[Callable[[], Any], Callable[[], Tensor]]] = {
-    "small-vit": (_small_vit, lambda: small.images("rewritten", 2)),
+    "small-vit": (lambda: small.make("small-vit", activation=nn.GELU), lambda: small.images("rewritten", 2)),
     "vit_b_16": (lambda: make_model("vit_b_16", MODES["float32"], torch.device("cpu")), lambda: images(1)),
 }
 

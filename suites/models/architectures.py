@@ -9,7 +9,8 @@ and ``vit_b_16``.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -74,10 +75,11 @@ class ResNet50(nn.Module):
 
 #: The epsilon of every LayerNorm, as in the authors' code.
 EPS = 1e-6
+Activation: TypeAlias = Callable[[], nn.Module]
 
 
 class Sizes(NamedTuple):
-    """A vision transformer's image and patches (pixels on each side), heads, layers, classes, and form of GELU."""
+    """A vision transformer's image and patches (pixels on each side), heads, layers and classes."""
 
     image: int = 224
     patch: int = 16
@@ -86,7 +88,6 @@ class Sizes(NamedTuple):
     layers: int = 12
     mlp_width: int = 3072
     classes: int = 1000
-    gelu: str = "none"
 
 
 class SelfAttention(nn.Module):
@@ -106,7 +107,7 @@ class SelfAttention(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, activation: Activation) -> None:
         super().__init__()
         width, wide = sizes.width, sizes.mlp_width
         self.ln_1 = nn.LayerNorm(width, eps=EPS)
@@ -114,7 +115,7 @@ class EncoderLayer(nn.Module):
         self.ln_2 = nn.LayerNorm(width, eps=EPS)
         # Dropout has no parameters, but its position numbers the layers behind it.
         self.mlp = nn.Sequential(
-            nn.Linear(width, wide), nn.GELU(sizes.gelu), nn.Dropout(0.0), nn.Linear(wide, width), nn.Dropout(0.0)
+            nn.Linear(width, wide), activation(), nn.Dropout(0.0), nn.Linear(wide, width), nn.Dropout(0.0)
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -125,10 +126,10 @@ class EncoderLayer(nn.Module):
 class Encoder(nn.Module):
     """Position embedding, layers and a last normalisation: (N, tokens, width) to the same."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, activation: Activation) -> None:
         super().__init__()
         self.pos_embedding = nn.Parameter(0.02 * torch.randn(1, (sizes.image // sizes.patch) ** 2 + 1, sizes.width))
-        layers = ((f"encoder_layer_{index}", EncoderLayer(sizes)) for index in range(sizes.layers))
+        layers = ((f"encoder_layer_{index}", EncoderLayer(sizes, activation)) for index in range(sizes.layers))
         self.layers = nn.Sequential(OrderedDict(layers))
         self.ln = nn.LayerNorm(sizes.width, eps=EPS)
 
@@ -139,11 +140,11 @@ class Encoder(nn.Module):
 class VisionTransformer(nn.Module):
     """Images (N, 3, image, image) to the logits (N, classes) of their class; by default ViT-B/16."""
 
-    def __init__(self, sizes: Sizes = Sizes()) -> None:  # noqa: B008 - a tuple
+    def __init__(self, sizes: Sizes = Sizes(), activation: Activation = nn.GELU) -> None:  # noqa: B008 - a tuple
         super().__init__()
         self.class_token = nn.Parameter(0.02 * torch.randn(1, 1, sizes.width))
         self.conv_proj = nn.Conv2d(3, sizes.width, sizes.patch, sizes.patch)
-        self.encoder = Encoder(sizes)
+        self.encoder = Encoder(sizes, activation)
         self.heads = nn.Sequential(OrderedDict(head=nn.Linear(sizes.width, sizes.classes)))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -55,17 +55,17 @@ class SmallResNet(nn.Module):
         return self.fc(self.block2(self.block1(x)).mean((2, 3)))  # type: ignore[no-any-return]
 
 
-#: A vision transformer with GELU as CANN computes it: the training is what is judged here.
-SMALL_VIT = Sizes(image=IMAGE, patch=8, width=64, heads=4, layers=2, mlp_width=128, classes=CLASSES, gelu="tanh")
-MODELS: Mapping[str, Callable[[], nn.Module]] = {
+SMALL_VIT = Sizes(image=IMAGE, patch=8, width=64, heads=4, layers=2, mlp_width=128, classes=CLASSES)
+MODELS: Mapping[str, Callable[..., nn.Module]] = {
     "small-resnet": SmallResNet,
-    "small-vit": partial(VisionTransformer, SMALL_VIT),
+    # GELU as CANN computes it: the training is what is judged here.
+    "small-vit": partial(VisionTransformer, SMALL_VIT, activation=partial(nn.GELU, "tanh")),
 }
 
 
-def make(name: str) -> nn.Module:
+def make(name: str, **settings: Any) -> nn.Module:
     """Return the model ``name`` with the same weights everywhere, float32 on the CPU."""
-    model = MODELS[name]()
+    model = MODELS[name](**settings)
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             stream, shape = f"training/{name}/{key}", tuple(parameter.shape)
