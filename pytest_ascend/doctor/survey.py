@@ -8,9 +8,9 @@ from functools import cached_property
 from pytest_ascend.environment.chips import family
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.evidence import CHIP, LIBRARIES, RUNTIME, TOOLKIT, field
-from pytest_ascend.environment.identity import identities
+from pytest_ascend.environment.identity import of_machine
 from pytest_ascend.environment.machine import Machine, installed
-from pytest_ascend.environment.npu_smi import parse, parse_map
+from pytest_ascend.environment.npu_smi import parse
 from pytest_ascend.environment.signs import signs
 from pytest_ascend.environment.stack import CannHome, driver_root, gather, homes
 
@@ -47,17 +47,15 @@ class Survey:
         self.driver_folder = driver = f"{driver_root(machine)}/driver"
         self.has_driver = tree.is_folder(f"{driver}/lib64") or tree.exists(f"{driver}/version.info")
         names = [name for name in tree.names("/dev") if re.fullmatch(r"davinci\d{1,3}", name)]
-        numbered = sorted((int(name[7:]), f"/dev/{name}") for name in names)
         #: The device files of NPUs.
-        self.devices = tuple(path for _, path in numbered)
+        self.devices = tuple(f"/dev/{name}" for name in sorted(names, key=lambda name: int(name[7:])))
         #: The Python packages that matter, by name.
         self.packages = installed(machine, PACKAGES)
         #: What npu-smi printed, and its parsed output.
         self.reply = machine.npu_smi()
         self.npu_smi = parse(self.reply.text)
         #: Every device that torch would see, in every numbering.
-        mapped = parse_map(machine.npu_smi_map().text)
-        self.identities = identities(environ, [number for number, _ in numbered], self.npu_smi, mapped)
+        self.identities = of_machine(machine)
         #: Every component with its evidence.
         self.components = gather(machine, self.home, self.packages, self.npu_smi)
         #: The version of CANN: that of the toolkit, or else of the runtime; and the chips' family, None if unknown.
