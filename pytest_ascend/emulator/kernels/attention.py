@@ -7,7 +7,6 @@ sum`` is the softmax all the same. Gradients are those of torch, which computes 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,29 +131,6 @@ def masked_out(
 _ADD_AND_SCALE = 1
 
 
-def _hows(
-    layout: str, queries: list[T], keys: list[T], pse: Optional, drop: Optional, mask: Optional, prefix: L | None,
-    scale: float, keep_prob: float, before: int, after: int, mode: int, pse_type: int, seed: int | None, offset: int,
-) -> Iterator[Attention]:  # fmt: skip
-    """Yield how each part attends. Dropout's bits follow one another: (batch, heads, queries, keys) of each part.
-
-    An Ascend 950 draws them itself: torch_npu passes it a seed and an offset, and no mask. Source: op-plugin,
-    FlashAttentionKernelNpuOpApi.cpp: only earlier chips get a mask of aclnnDropoutGenMaskV2.
-    """
-    gap(layout == "TND" and pse is not None, "a position bias is not implemented for the layout TND")
-    shapes = [torch.Size((*q.shape[:3], k.shape[2])) for q, k in zip(queries, keys, strict=True)]
-    if drop is None and seed is not None and keep_prob < 1:
-        drop = drop_mask(1 - keep_prob, -(-sum(each.numel() for each in shapes) // 8), seed, offset)
-    bits, used = None if drop is None or keep_prob >= 1 else bits_of(drop, (drop.numel() * 8,)), 0
-    for shape in shapes:
-        small = mask[..., : shape[2], : shape[3]] if mask is not None and mode <= _ALL_MASK else mask
-        causal = mode == _LEFT_UP_CAUSAL and mask is not None
-        left_out = None if causal else masked_out(shape[2], shape[3], small, prefix, before, after, mode)
-        keep = None if bits is None else bits[used : used + shape.numel()].view(shape)
-        used += shape.numel()
-        yield Attention(scale, causal, left_out, pse, keep, keep_prob, scales_bias=pse_type == _ADD_AND_SCALE)
-
-
 def _parts(x: T, layout: str, depth: int, ends: L | None) -> list[T]:
     """Return views as (batch, heads, sequence, depth): of all, or of each sequence where they are packed."""
     if layout != "TND":
@@ -181,15 +157,31 @@ def flash_attention_score(
     pseType: int = _ADD_AND_SCALE, seed: int | None = None, offset: int = 0, actualSeqQLen: L | None = None,
     actualSeqKvLen: L | None = None,
 ) -> tuple[T, T, None, T]:  # fmt: skip
-    """Return maximum and sum, each eight times as CANN stores them (see :mod:`attention`), and the result."""
+    """Return maximum and sum, each eight times as CANN stores them (see :mod:`attention`), and the result.
+
+    Dropout's bits follow one another: (batch, heads, queries, keys) of each part. An Ascend 950 draws them itself:
+    torch_npu passes it a seed and an offset, and no mask. Source: op-plugin, FlashAttentionKernelNpuOpApi.cpp: only
+    earlier chips get a mask of aclnnDropoutGenMaskV2.
+    """
     is_packed, depth = layout == "TND", query.shape[-1] // (headNum if layout.endswith("H") else 1)
+    gap(is_packed and pseShift is not None, "a position bias is not implemented for the layout TND")
     queries = _parts(query, layout, depth, actualSeqQLen)
     keys, values = (_parts(each, layout, depth, actualSeqKvLen) for each in (key, value))
-    hows = _hows(
-        layout, queries, keys, pseShift, dropMask, attenMask, prefix, scale, keepProb, preTokens, nextTokens,
-        sparseMode, pseType, seed, offset,
-    )  # fmt: skip
-    made = [attend(q, k, v, how) for q, k, v, how in zip(queries, keys, values, hows, strict=True)]
+    shapes = [torch.Size((*q.shape[:3], k.shape[2])) for q, k in zip(queries, keys, strict=True)]
+    drop = dropMask
+    if drop is None and seed is not None and keepProb < 1:
+        drop = drop_mask(1 - keepProb, -(-sum(each.numel() for each in shapes) // 8), seed, offset)
+    bits, used = None if drop is None or keepProb >= 1 else bits_of(drop, (drop.numel() * 8,)), 0
+    causal, made = sparseMode == _LEFT_UP_CAUSAL and attenMask is not None, []
+    for q, k, v, shape in zip(queries, keys, values, shapes, strict=True):
+        mask = attenMask
+        if mask is not None and sparseMode <= _ALL_MASK:
+            mask = mask[..., : shape[2], : shape[3]]
+        left_out = None if causal else masked_out(*shape[2:], mask, prefix, preTokens, nextTokens, sparseMode)
+        keep = None if bits is None else bits[used : used + shape.numel()].view(shape)
+        used += shape.numel()
+        how = Attention(scale, causal, left_out, pseShift, keep, keepProb, scales_bias=pseType == _ADD_AND_SCALE)
+        made.append(attend(q, k, v, how))
     out = _joined([each for each, _ in made], layout, query.new_zeros(*query.shape[:-1], value.shape[-1]))
     sums = [each.unsqueeze(-1) for _, each in made]
     lse = _joined(sums, "TND" if is_packed else "BNSD", torch.zeros(*query.shape[:2], 1))
