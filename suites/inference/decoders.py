@@ -101,7 +101,7 @@ class Run:
         return made if down is None else made + (x @ down.t()) @ self.weights[f"{self.at}{name}.lora_B.weight"].t()
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        wide = x if x.dtype is torch.float64 else x.float()
+        wide = x.to(wide_of(x))
         made = wide * (wide.square().mean(-1, keepdim=True) + EPS).rsqrt()
         weight = self.weight(f"{name}.weight", x.shape[-1])
         if self.arch.offset and "linear_attn" not in self.at:
@@ -116,7 +116,7 @@ class Run:
 
 def angles(arch: Architecture, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return cosines and sines (batch, tokens, rotated), by YaRN where positions are scaled."""
-    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    wide = torch.promote_types(dtype, torch.float32)
     pairs = torch.arange(0, arch.rotated, 2, device=positions.device, dtype=wide) / arch.rotated
     steps, grown = BASE**-pairs, 1.0
     if arch.yarn > 1:
@@ -255,7 +255,7 @@ def experts(run: Run, x: Tensor) -> Tensor:
 
 
 def wide_of(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype is torch.float64 else torch.float32
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def grouped(run: Run, x: Tensor) -> Tensor:

@@ -14,12 +14,11 @@ from torch import Tensor
 
 from pytest_ascend.device import npu
 from pytest_ascend.parity.language import Continuation, Generation
-from pytest_ascend.precision.stand_ins import products_in_float32
 from pytest_ascend.run import inputs
 
 from ..graphs.server import HALF, Captured, Request, Server, attend, batch_of
-from .decoders import Architecture, Run, angles, layers, weights
-from .ways import CPU, States, cast, continuation, last_places, moved
+from .decoders import Architecture, Run, Weights, angles, layers, weights
+from .ways import States, beside_others, cast, continuation, last_places
 
 ARCH = Architecture(width=128, heads=4, kv_heads=2, size=64, rotated=64, inner=128, yarn=4.0)
 #: Step at which each request comes, tokens of its prompt, and tokens that it is given; tokens of a chunk.
@@ -121,13 +120,9 @@ def served(device: torch.device, kind: type[Decoding] = Decoding) -> Generation:
                 server.serve(running)
         new = min(wanted for _, _, wanted in REQUESTS)
         actual = continuation([text.made[:new] for text in texts])
-        base = weights("server", ARCH)
-        exact, half = _alone(texts, new, cast(base, torch.float64)), cast(base, HALF)
-        with products_in_float32():
-            runs = [_alone(texts, new, each) for each in (half, *(moved(half, number) for number in range(4)))]
-    return Generation(actual, exact, runs, torch.nn.Identity())
+        rows = [torch.tensor([each.tokens[: n + new - 1]]) for each, (_, n, _) in zip(texts, REQUESTS, strict=True)]
 
+        def alone(given: Weights) -> Continuation:
+            return continuation([last_places(ARCH, given, row, new) for row in rows])
 
-def _alone(texts: list[Text], new: int, given: States) -> Continuation:
-    rows = [text.tokens[: length + new - 1] for text, (_, length, _) in zip(texts, REQUESTS, strict=True)]
-    return continuation([last_places(ARCH, given, torch.tensor([row], device=CPU), new) for row in rows])
+        return beside_others(actual, weights("server", ARCH), HALF, alone)

@@ -306,8 +306,13 @@ def generation(model: str, way: str, dtype: torch.dtype, device: torch.device) -
     arch, found = prepared(model, way)
     with torch.no_grad():
         actual = getattr(Texts(arch, cast(found, dtype, device)), way)()
-        exact = Texts(arch, cast(found, torch.float64)).given(actual.tokens)
-        with products_in_float32():
-            base = cast(found, dtype)
-            runs = [Texts(arch, each).given(actual.tokens) for each in (base, *(moved(base, n) for n in range(4)))]
+        return beside_others(actual, found, dtype, lambda given: Texts(arch, given).given(actual.tokens))
+
+
+def beside_others(
+    actual: Continuation, given: Weights, dtype: torch.dtype, compute: Callable[[Weights], Continuation]
+) -> Generation:
+    exact, base = compute(cast(given, torch.float64)), cast(given, dtype)
+    with products_in_float32():
+        runs = [compute(each) for each in (base, *(moved(base, number) for number in range(4)))]
     return Generation(actual, exact, runs, torch.nn.Identity())
