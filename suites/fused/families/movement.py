@@ -106,37 +106,34 @@ _MOVEMENT = in_family(
 )
 
 
-def _corners(boxes: T, trans: bool) -> tuple[T, T, T, T]:
-    x, y, w, h = boxes
-    return (x - w / 2, y - h / 2, x + w / 2, y + h / 2) if trans else (x, y, w, h)
+def _corners(boxes: T, trans: bool) -> tuple[T, T]:
+    """Return the nearest and the farthest corner of each box, both (2, ...)."""
+    first, second = boxes[:2], boxes[2:]
+    return (first - second / 2, first + second / 2) if trans else (first, second)
 
 
-def _overlap(one: T, other: T, trans: bool) -> tuple[T, T, T, T, T]:
+def _overlap(one: T, other: T, trans: bool) -> tuple[T, T, T, T]:
     """Return intersection over union, union, the enclosing box's width and height, the centres' squared distance."""
     a, b = _corners(one, trans), _corners(other, trans)
-    width = (torch.minimum(a[2], b[2]) - torch.maximum(a[0], b[0])).clamp(min=0)
-    height = (torch.minimum(a[3], b[3]) - torch.maximum(a[1], b[1])).clamp(min=0)
-    inside = width * height
-    union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - inside
-    outer_width = torch.maximum(a[2], b[2]) - torch.minimum(a[0], b[0])
-    outer_height = torch.maximum(a[3], b[3]) - torch.minimum(a[1], b[1])
-    distance = ((b[0] + b[2] - a[0] - a[2]) / 2).square() + ((b[1] + b[3] - a[1] - a[3]) / 2).square()
-    return inside / union, union, outer_width, outer_height, distance
+    inside = (torch.minimum(a[1], b[1]) - torch.maximum(a[0], b[0])).clamp(min=0).prod(0)
+    union = (a[1] - a[0]).prod(0) + (b[1] - b[0]).prod(0) - inside
+    outer = torch.maximum(a[1], b[1]) - torch.minimum(a[0], b[0])
+    return inside / union, union, outer, ((b[0] + b[1] - a[0] - a[1]) / 2).square().sum(0)
 
 
 def _giou(one: T, other: T, trans: bool, **_: Any) -> T:
-    iou, union, width, height, _apart = _overlap(one, other, trans)
-    return (iou - (width * height - union) / (width * height)).unsqueeze(1)
+    iou, union, outer, _apart = _overlap(one, other, trans)
+    return (iou - (outer.prod(0) - union) / outer.prod(0)).unsqueeze(1)
 
 
 def _diou(one: T, other: T, trans: bool, **_: Any) -> T:
-    iou, _union, width, height, distance = _overlap(one, other, trans)
-    return (iou - distance / (width.square() + height.square())).unsqueeze(0)
+    iou, _union, outer, distance = _overlap(one, other, trans)
+    return (iou - distance / outer.square().sum(0)).unsqueeze(0)
 
 
 def _ciou(one: T, other: T, trans: bool, **_: Any) -> T:
-    corners = _corners(one, trans), _corners(other, trans)
-    ratios = [torch.atan((right - left) / (bottom - top)) for left, top, right, bottom in corners]
+    sizes = (far - near for near, far in (_corners(one, trans), _corners(other, trans)))
+    ratios = [torch.atan(width / height) for width, height in sizes]
     v = (4 / math.pi**2) * (ratios[1] - ratios[0]).square()
     alpha = v / (1 - _overlap(one, other, trans)[0] + v)
     return _diou(one, other, trans) - (alpha * v).unsqueeze(0)
