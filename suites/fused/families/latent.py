@@ -11,9 +11,10 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
+from pytest_ascend.precision.stand_ins import rms_norm
 
 from ..entry import given_as_made, in_family
-from .serving import causal, chosen_keys, codes, interleave_rope, normalized, sparse, written
+from .serving import causal, chosen_keys, codes, interleave_rope, sparse, written
 
 T = torch.Tensor
 
@@ -27,11 +28,12 @@ def _before_attention(
     x: T, down: T, up: T, up_key: T, down_key: T, gamma: T, gamma_key: T, sin: T, cos: T, slots: T, keys: T, ropes: T
 ) -> tuple[T, T, T, T]:
     heads = up_key.shape[0]
-    plain, turned = torch.split((normalized(x @ down, gamma) @ up).view(len(x), heads, -1), [_HEAD, _ROPE], -1)
+    latent = rms_norm(x @ down, gamma, 1e-5)[0]
+    plain, turned = torch.split((latent @ up).view(len(x), heads, -1), [_HEAD, _ROPE], -1)
     query = torch.einsum("thd,hdc->thc", plain, up_key)
     key, rope = torch.split(x @ down_key, [_KEY, _ROPE], -1)
     rotated = interleave_rope(rope, cos, sin)
-    caches = written(normalized(key, gamma_key).unsqueeze(1), rotated.unsqueeze(1), keys, ropes, slots)
+    caches = written(rms_norm(key, gamma_key, 1e-5)[0].unsqueeze(1), rotated.unsqueeze(1), keys, ropes, slots)
     return query, interleave_rope(turned, cos[:, None], sin[:, None]), *caches
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.device import npu
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
-from pytest_ascend.precision.stand_ins import swiglu
+from pytest_ascend.precision.stand_ins import rms_norm, swiglu
 
 from ..entry import by_name, given_as_made, in_family, on_copies, ties_forgiven
 from .routing import choices
@@ -302,7 +302,7 @@ def _mrope_inputs(make: InputFactory) -> Iterator[Sample]:
 def _kv_cache(kv: T, gamma: T, cos: T, sin: T, index: T, k_cache: T, ckv_cache: T) -> tuple[T, T]:
     latent, rope = kv[:, 0].flatten(0, 1).tensor_split([512], -1)
     rotated = interleave_rope(rope, cos[:, 0].flatten(0, 1), sin[:, 0].flatten(0, 1))
-    return written(rotated.unsqueeze(1), normalized(latent, gamma).unsqueeze(1), k_cache, ckv_cache, index)
+    return written(rotated.unsqueeze(1), rms_norm(latent, gamma, 1e-5)[0].unsqueeze(1), k_cache, ckv_cache, index)
 
 
 def _kv_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -374,12 +374,8 @@ def by_row(x: T) -> tuple[T, T]:
     return x / scale.unsqueeze(-1), scale
 
 
-def normalized(x: T, gamma: T, epsilon: float = 1e-5) -> T:
-    return x / x.square().mean(-1, keepdim=True).add(epsilon).sqrt() * gamma
-
-
 def added_norm(x1: T, x2: T, gamma: T) -> tuple[T, T]:
-    return x1 + x2, normalized(x1 + x2, gamma, 1e-6)
+    return x1 + x2, rms_norm(x1 + x2, gamma)[0]
 
 
 def _norm_quant(x1: T, x2: T, gamma: T, scales: T, zero_points: T) -> tuple[T, T]:
