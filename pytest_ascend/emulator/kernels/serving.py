@@ -37,8 +37,8 @@ def scatter_pa_kv_cache(
     valueCache: Optional = None, strides: L | None = None, offsets: L | None = None,
 ) -> None:  # fmt: skip
     """Write rows into slots of caches."""
-    if [*(strides or [1]), *(offsets or [0])] not in ([1, 0], [1, 1, 0, 0]):
-        raise NotImplementedError("strides and offsets of rows are not implemented")
+    is_plain = [*(strides or [1]), *(offsets or [0])] in ([1, 0], [1, 1, 0, 0])
+    gap(not is_plain, "strides and offsets of rows are not implemented")
     for rows, cache in ((key, keyCache), (value, valueCache)):
         if rows is not None and cache is not None:
             if "NZ" in (cacheMode or "Norm"):  # (blocks, parts, block, 16 or 32)
@@ -266,8 +266,8 @@ def mla_prolog(
 
     Intermediate results are rounded as in torch_npu's test of it (op-plugin, test_mla_prolog.py).
     """
-    if (cacheMode or "PA_BSND") != "PA_BSND" or kvQuantMode:
-        raise NotImplementedError("quantized caches and other layouts than PA_BSND are not implemented")
+    is_other = (cacheMode or "PA_BSND") != "PA_BSND" or kvQuantMode
+    gap(is_other, "quantized caches and other layouts than PA_BSND are not implemented")
     half, heads, depth = ropeSin.dtype, weightUk.shape[0], weightUk.shape[1]
     rows = tokenX.reshape(-1, tokenX.shape[-1])
     sin, cos = (each.reshape(len(rows), -1) for each in (ropeSin, ropeCos))
@@ -343,17 +343,6 @@ def _delta(state: T, q: T, k: T, v: T, decay: T, beta: T) -> tuple[T, T]:
     return state, (state * q.unsqueeze(1)).sum(-1)
 
 
-def _prepared(
-    query: T, key: T, value: T, scale: float, beta: Optional, g: Optional, gk: Optional = None
-) -> tuple[T, ...]:
-    repeats = value.shape[1] // query.shape[1]
-    q, k = (each.double().repeat_interleave(repeats, 1) for each in (query, key))
-    ones = torch.ones(value.shape[:2], dtype=torch.float64)
-    decay = ones if g is None else g.double().exp()
-    decay = decay if gk is None else decay.unsqueeze(-1) * gk.double().exp()
-    return q * scale, k, value.double(), decay, ones if beta is None else beta.double()
-
-
 def recurrent_gated_delta_rule(
     query: T, key: T, value: T, beta: Optional, states: T, lengths: T, indices: T, g: Optional, gk: Optional,
     accepted: Optional, scale: float,
@@ -362,7 +351,12 @@ def recurrent_gated_delta_rule(
 
     A sequence begins with the state of its first token's place, or of its last accepted token.
     """
-    steps = _prepared(query, key, value, scale, beta, g, gk)
+    repeats = value.shape[1] // query.shape[1]
+    q, k = (each.double().repeat_interleave(repeats, 1) for each in (query, key))
+    ones = torch.ones(value.shape[:2], dtype=torch.float64)
+    decay = ones if g is None else g.double().exp()
+    decay = decay if gk is None else decay.unsqueeze(-1) * gk.double().exp()
+    steps = q * scale, k, value.double(), decay, ones if beta is None else beta.double()
     made, start = torch.zeros(value.shape, dtype=torch.float64), 0
     for place, count in enumerate(lengths.tolist()):
         if not count:
