@@ -62,21 +62,19 @@ _pads = exactly(
     *over(_image, by((1, 2)), by((1, 2, 3, 0), value=2), by((0, -1, 2, -2), value=3)),
     *(call(normal(17), (3, 0)), call(normal(0, 3), (1, 1), group=SHAPES)),
 )
-_reflect, _replicate, _circular = ({"mode": each} for each in ("reflect", "replicate", "circular"))
-_mirrors = exactly(
-    *(call(_image, (1, 2, 3, 0), **_reflect), call(normal(2, 3, 17), (2, 3), **_reflect)),
-    call(normal(3, 9), (3, 1), **_reflect, group=TEMPLATE),
-    call(normal(3, 5, 7), (0, 2, 1, 3), **_reflect, group=TEMPLATE),
-    call(normal(2, 3, 4, 5, 6), (1, 0, 2, 1, 1, 2), **_reflect, group=TEMPLATE),
-)
-_edges = exactly(
-    *(call(_image, (1, 2, 3, 0), **_replicate), call(normal(2, 3, 17), (2, 3), **_replicate)),
-    call(normal(3, 9), (3, 12), **_replicate, group=TEMPLATE),
-    call(normal(3, 5, 7), (0, 9, 1, 3), **_replicate, group=TEMPLATE),
-)
-_around = exactly(
-    *(call(_image, (1, 2, 3, 0), **_circular), call(normal(2, 3, 9), (2, 3), **_circular, group=TEMPLATE)),
-)
+_line = (2, 3, 17), (2, 3)
+#: Mode -> shapes and paddings beside those of an image: of calls, and of those from which generated ones start.
+_padded = {
+    mode: exactly(
+        *(call(normal(*shape), padding, mode=mode) for shape, padding in ((_image.shape, (1, 2, 3, 0)), *calls)),
+        *(call(normal(*shape), padding, mode=mode, group=TEMPLATE) for shape, padding in starts),
+    )
+    for mode, calls, starts in (
+        ("reflect", [_line], [((3, 9), (3, 1)), ((3, 5, 7), (0, 2, 1, 3)), ((2, 3, 4, 5, 6), (1, 0, 2, 1, 1, 2))]),
+        ("replicate", [_line], [((3, 9), (3, 12)), ((3, 5, 7), (0, 9, 1, 3))]),
+        ("circular", [], [((2, 3, 9), (2, 3))]),
+    )
+}
 _diagonals = exactly(*over(normal(5), by(), by(2), by(-1)), *over(normal(4, 6), by(), by(1)))
 _permuted = exactly(*_calls(((2, 0, 1),), ((-1, 1, 0),)), call(normal(3, 5, 7, 4), (3, 1, 0, 2), group=TEMPLATE))
 _ends = (call(normal(*shape), 0, -1, group=TEMPLATE) for shape in ((5, 7), (3, 5, 7, 4)))
@@ -111,9 +109,7 @@ _MOVEMENT = in_family(
     _move("repeat", torch.Tensor.repeat, _repeats),
     _move("repeat_interleave", torch.repeat_interleave, _each),
     _move("pad.constant", F.pad, _pads),
-    _move("pad.reflect", F.pad, _mirrors, dtypes=FLOATS),
-    _move("pad.replicate", F.pad, _edges, dtypes=FLOATS),
-    _move("pad.circular", F.pad, _around, dtypes=FLOATS),
+    *(_move(f"pad.{mode}", F.pad, calls, dtypes=FLOATS) for mode, calls in _padded.items()),
     _move("slice_scatter", torch.slice_scatter, exactly(*_put_in)),
     _move("diag", torch.diag, _diagonals, dtypes=FLOATS + INTS),
     _view("transpose", torch.transpose, _swapped),
