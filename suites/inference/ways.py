@@ -30,22 +30,21 @@ CPU = torch.device("cpu")
 class Texts:
     """Two texts of different lengths (1, tokens), for one model on a device; each method is a way of :data:`WAYS`.
 
-    ``tiles`` are those of each text's image, which has four tokens for each; None for a model of texts alone.
+    ``tiles`` are those of all texts' images, which have four tokens for each; None for a model of texts alone.
     """
 
     def __init__(self, arch: Architecture, given: Weights) -> None:
         self.arch, self.weights = arch, given
         like = given["lm_head.weight"]
-        self.rows, self.tiles = list[Tensor](), None
+        self.rows = list[Tensor]()
         for number, (length, images) in enumerate(zip(LENGTHS, IMAGES, strict=True)):
             row = inputs.integers(f"inference/prompt {number}", (1, length), low=0, high=IMAGE)
             if arch.vision:
                 row[:, 2 : 2 + images] = IMAGE
             self.rows.append(row.to(like.device))
-        if arch.vision:
-            made = inputs.normal("inference/tiles", (3, 3, SIDE * PATCH, SIDE * PATCH)).to(like)
-            self.tiles = torch.split(made, [2, 1])
-        self.images: Sequence[Tensor | None] = self.tiles or [None] * len(self.rows)
+        sides = SIDE * PATCH, SIDE * PATCH
+        self.tiles = inputs.normal("inference/tiles", (3, 3, *sides)).to(like) if arch.vision else None
+        self.images = [None] * len(self.rows) if self.tiles is None else torch.split(self.tiles, [2, 1])
 
     def each(self, parts: Callable[[int], list[int]]) -> States:
         found = []
@@ -88,15 +87,13 @@ class Texts:
             rows.append(torch.cat([pad, row] if left else [row, pad], 1))
             kinds = [torch.full_like(pad, -1), torch.zeros_like(row)]
             segments.append(torch.cat(kinds if left else kinds[::-1], 1))
-        images = torch.cat(self.tiles) if self.tiles else None
-        made = forward(self.arch, self.weights, torch.cat(rows), segments=torch.cat(segments), tiles=images)
+        made = forward(self.arch, self.weights, torch.cat(rows), segments=torch.cat(segments), tiles=self.tiles)
         valid = torch.cat(segments) >= 0
         return {name: x[valid] if x.shape[:2] == valid.shape else x.flatten(0, -2) for name, x in made.items()}
 
     def packed(self) -> States:
         segments = torch.cat([torch.full_like(row, number) for number, row in enumerate(self.rows)], 1)
-        images = torch.cat(self.tiles) if self.tiles else None
-        made = forward(self.arch, self.weights, torch.cat(self.rows, 1), segments=segments, tiles=images)
+        made = forward(self.arch, self.weights, torch.cat(self.rows, 1), segments=segments, tiles=self.tiles)
         return {name: x.flatten(0, -2) for name, x in made.items()}
 
     def drift(self) -> States:
