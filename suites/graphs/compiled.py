@@ -124,12 +124,10 @@ def _gradients(function: Callable[..., object], device: torch.device, seed: int)
     return [each.grad for each in given if each.grad is not None]
 
 
+_CAPTURED = {"views": VIEWS, "in-place": IN_PLACE, "aliases": ALIASES, "fusions": FUSIONS}
 #: Subject -> its check.
 COMPILED: dict[str, Callable[[torch.device, Same], None]] = {
-    "views": partial(_check, VIEWS, "npugraph_ex"),
-    "in-place": partial(_check, IN_PLACE, "npugraph_ex"),
-    "aliases": partial(_check, ALIASES, "npugraph_ex"),
-    "fusions": partial(_check, FUSIONS, "npugraph_ex"),
+    **{name: partial(_check, patterns, "npugraph_ex") for name, patterns in _CAPTURED.items()},
     "autograd-graph": partial(_check, (*VIEWS, *IN_PLACE, *FUSIONS), "aot_eager"),
     "exported": partial(_check, (*VIEWS, *IN_PLACE, *FUSIONS), "export"),
 }
