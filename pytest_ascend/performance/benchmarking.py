@@ -284,10 +284,8 @@ def use_of(step: Callable[[], object], device: Device, *, steps: int) -> MemoryU
 
 
 def _others(device: Device) -> dict[int, int]:
-    import torch
-
-    module, own = getattr(torch, device.kind), device.torch_device().index or 0
-    if device.kind == "cpu":
+    module, own = device.module, device.torch_device().index or 0
+    if module is None:
         return {}
     return {index: int(module.memory_allocated(index)) for index in range(module.device_count()) if index != own}
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
-
 from pytest_ascend.device import Device
 from pytest_ascend.performance.timing import shares_the_host
 
@@ -47,8 +45,6 @@ def preparations(device: Device, needed_bytes: int, wanted: int) -> int:
 
 def free_bytes(device: Device) -> float:
     """Return the free memory of a device in bytes; infinity for the host."""
-    module = getattr(torch, device.kind, None)
-    if device.kind == "cpu" or not hasattr(module, "mem_get_info"):
+    if not hasattr(device.module, "mem_get_info"):
         return math.inf
-    free, _ = module.mem_get_info(device.torch_device())  # type: ignore[union-attr]
-    return float(free)
+    return float(device.module.mem_get_info(device.torch_device())[0])

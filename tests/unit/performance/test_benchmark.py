@@ -326,12 +326,9 @@ def test_memory_is_what_is_held_after_the_last_step() -> None:
 
 
 @pytest.mark.parametrize(("own", "others"), [(0, {1: 10, 2: 20}), (1, {0: 0, 2: 20}), (None, {1: 10, 2: 20})])
-def test_memory_of_the_other_devices_of_the_kind_is_looked_at(
-    own: int | None, others: dict[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_of_the_other_devices_of_the_kind_is_looked_at(own: int | None, others: dict[int, int]) -> None:
     module = SimpleNamespace(device_count=lambda: 3, memory_allocated=lambda index: 10.0 * index)
-    monkeypatch.setattr(torch, "npu", module, raising=False)
-    device: Any = SimpleNamespace(kind="npu", torch_device=lambda: SimpleNamespace(index=own))
+    device: Any = SimpleNamespace(module=module, torch_device=lambda: SimpleNamespace(index=own))
     assert benchmarking._others(device) == others
     assert benchmarking._others(Cpu()) == {}
 
@@ -339,7 +336,7 @@ def test_memory_of_the_other_devices_of_the_kind_is_looked_at(
 def test_garbage_is_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
     done = list[str]()
     device: Any = SimpleNamespace(
-        kind="cpu",
+        module=None,
         torch_device=lambda: torch.device("cpu"),
         synchronize=lambda: done.append("wait"),
         reset_peak_memory=lambda: done.append("reset"),
