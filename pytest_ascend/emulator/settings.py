@@ -29,6 +29,10 @@ def setting(key: str, default: Any, read: Callable[[str], Any] = str) -> Any:
     return field(default=default, metadata={**named, "read": read, "declared": {**_ROWS[key], **repeated}})
 
 
+def _variable(field: str) -> str:
+    return f"PYTEST_ASCEND_EMULATED_{field.removesuffix('_bytes').upper()}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class EmulatorSettings:
     """The user's settings of the emulated device.
@@ -55,27 +59,24 @@ class EmulatorSettings:
         """Return the settings with defaults filled in. Raises UsageError for invalid ones."""
         from pytest_ascend.emulator import choices  # noqa: PLC0415  (not light)
 
-        occupied = os.environ.get(choices.OCCUPIED)
+        there = {each.name: os.environ.get(_variable(each.name), "") for each in fields(self)}
+        memory, occupied = there["memory_bytes"] or USUAL_MEMORY, there["occupied_bytes"]
         return replace(
             self,
-            devices=self.devices or choices.devices_of(os.environ.get(choices.DEVICES, "")),
-            memory_bytes=choices.checked_memory(
-                self.memory_bytes or parse_size(os.environ.get(choices.MEMORY) or USUAL_MEMORY)
-            ),
-            numerics=choices.checked(self.numerics or os.environ.get(choices.NUMERICS, "")),
-            cann=choices.checked_cann(self.cann or os.environ.get(choices.CANN, "")),
-            chip=choices.checked_chip(self.chip or os.environ.get(choices.CHIP, "")),
-            physical=choices.checked_physical(self.physical or os.environ.get(choices.PHYSICAL, "")),
+            devices=self.devices or choices.devices_of(there["devices"]),
+            memory_bytes=choices.checked_memory(self.memory_bytes or parse_size(memory)),
+            numerics=choices.checked(self.numerics or there["numerics"]),
+            cann=choices.checked_cann(self.cann or there["cann"]),
+            chip=choices.checked_chip(self.chip or there["chip"]),
+            physical=choices.checked_physical(self.physical or there["physical"]),
             occupied_bytes=self.occupied_bytes or (parse_size(occupied) if occupied else 0),
         )
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that pass the settings to the device. Raises as :meth:`resolved` does."""
-        found = self.resolved()
-        values = {each.name.removesuffix("_bytes").upper(): getattr(found, each.name) for each in fields(found)}
-        faults = values.pop("FAULTS")
-        named = {f"PYTEST_ASCEND_EMULATED_{name}": str(value or "") for name, value in values.items()}
-        return {**named, "PYTEST_ASCEND_FAULTS": ",".join(faults)}
+        values = vars(self.resolved())
+        named = {_variable(name): str(value or "") for name, value in values.items() if name != "faults"}
+        return {**named, "PYTEST_ASCEND_FAULTS": ",".join(self.faults)}
 
     def given(self) -> list[str]:
         """Return the ``pytest`` options that were used, as written; they have no effect on other devices."""
