@@ -138,13 +138,12 @@ def verify(
 
 def _stamps_that_do_not_hold(found: judgement.Verified, roots: Sequence[x509.Certificate]) -> Iterator[str]:
     """Yield why time-stamps of the log are not from the authority with these roots; nothing without roots."""
-    stamps = [each for each in found.summary.run.events if isinstance(each, TimeStamped)]
-    if roots and not any(each.answer for each in stamps):
+    stamps = [each for each in found.summary.run.events if isinstance(each, TimeStamped) and each.answer]
+    if roots and not stamps:
         yield "the log has no time-stamp that the authority could have given"
     try:
         for each in stamps if roots else ():
-            if each.answer:
-                timestamp.check(each.answer, each.digest, roots)
+            timestamp.check(each.answer, each.digest, roots)
     except timestamp.TimestampError as error:
         yield error.message
 
