@@ -177,7 +177,7 @@ def flash_attention_score(
         mask = attenMask
         if mask is not None and sparseMode <= _ALL_MASK:
             mask = mask[..., : shape[2], : shape[3]]
-        left_out = None if causal else masked_out(*shape[2:], mask, prefix, preTokens, nextTokens, sparseMode)
+        left_out = None if causal else masked_out(shape[2], shape[3], mask, prefix, preTokens, nextTokens, sparseMode)
         keep = None if bits is None else bits[used : used + shape.numel()].view(shape)
         used += shape.numel()
         how = Attention(scale, causal, left_out, pseShift, keep, keepProb, scales_bias=pseType == _ADD_AND_SCALE)
