@@ -174,9 +174,8 @@ def slots_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(*rows, *caches, slots, name="rows of padding")
 
 
-def _gathered(key_cache: T, value_cache: T, tables: T, lengths: T) -> tuple[T, T]:
-    keys, values = (torch.cat([*map(partial(_read, x), tables, lengths.tolist())]) for x in (key_cache, value_cache))
-    return keys, values
+def _gathered(key_cache: T, value_cache: T, tables: T, lengths: T) -> tuple[T, ...]:
+    return tuple(torch.cat([*map(partial(_read, x), tables, lengths.tolist())]) for x in (key_cache, value_cache))
 
 
 def _call_gathered(apply: Any, key_cache: T, value_cache: T, tables: T, lengths: T) -> Any:
