@@ -197,11 +197,8 @@ def ps_roi_pooling(x: T, rois: T, *, spatial_scale: float, group_size: int, **_:
         for row, column in itertools.product(range(group_size), repeat=2):
             pixels = mine[int(image), :, row, column]
             rows, columns = (
-                slice(min(max(math.floor(start), 0), size), min(max(math.ceil(start + step), 0), size))
-                for start, step, size in (
-                    (y0 + row * step_y, step_y, x.shape[-2]),
-                    (x0 + column * step_x, step_x, x.shape[-1]),
-                )
+                slice(max(math.floor(start), 0), max(math.ceil(start + step), 0))
+                for start, step in ((y0 + row * step_y, step_y), (x0 + column * step_x, step_x))
             )
             if pixels[:, rows, columns].numel():
                 made[number, :, row, column] = pixels[:, rows, columns].mean((-2, -1))
