@@ -105,10 +105,6 @@ def _normed_for_inference(layers: Any, x: Tensor) -> Tensor:
     return F.gelu(npu.operator("npu_layer_norm_eval")(x, [x.shape[-1]], norm.weight, norm.bias, 1e-5))
 
 
-def _by_torch(_layers: nn.Module, x: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(x[:, 0], x[:, 1], x[:, 2])
-
-
 def _by_torch_npu(_layers: nn.Module, x: Tensor) -> Tensor:
     q, k, v = x.unbind(1)
     fused: Callable[..., tuple[Tensor, ...]] = npu.operator("npu_fusion_attention")
@@ -139,7 +135,9 @@ FORMS: Mapping[str, Form] = {
     "linear-relu.npu_fused_matmul": Form("linear-relu", _by(_product_with_relu), everywhere=False),
     "layer-norm-gelu.in-place": Form("layer-norm-gelu", _by(lambda layers, x: torch.ops.aten.gelu_(layers[0](x)))),
     "layer-norm-gelu.npu_layer_norm_eval": Form("layer-norm-gelu", _by(_normed_for_inference), everywhere=False),
-    "attention.scaled_dot_product_attention": Form("attention", _by(_by_torch)),
+    "attention.scaled_dot_product_attention": Form(
+        "attention", _by(lambda _, x: F.scaled_dot_product_attention(*x.unbind(1)))
+    ),
     "attention.npu_fusion_attention": Form("attention", _by(_by_torch_npu), everywhere=False),
 }
 
