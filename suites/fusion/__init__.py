@@ -136,7 +136,7 @@ FORMS: Mapping[str, Form] = {
     "layer-norm-gelu.in-place": Form("layer-norm-gelu", _by(lambda layers, x: torch.ops.aten.gelu_(layers[0](x)))),
     "layer-norm-gelu.npu_layer_norm_eval": Form("layer-norm-gelu", _by(_normed_for_inference), everywhere=False),
     "attention.scaled_dot_product_attention": Form(
-        "attention", _by(lambda _, x: F.scaled_dot_product_attention(*x.unbind(1)))
+        "attention", _by(lambda _, x: F.scaled_dot_product_attention(x[:, 0], x[:, 1], x[:, 2]))
     ),
     "attention.npu_fusion_attention": Form("attention", _by(_by_torch_npu), everywhere=False),
 }
