@@ -218,7 +218,8 @@ class Operator:
     The rest says what its :class:`Family` does not: ``compares`` where equal numbers of its inputs have to meet,
     ``local_gradient`` where each element of a gradient is a function of one of each input, ``gradient_of_result`` where
     it is computed from the rounded result, in which nothing may be left of an element (1 - 1), ``grows`` where a result
-    can have more elements than all pairs of its inputs' elements.
+    can have more elements than all pairs of its inputs' elements. ``refuses`` is false if calls that PyTorch refuses on
+    the CPU need not be refused, or may not be tried.
     """
 
     name: str
@@ -248,6 +249,7 @@ class Operator:
     local_gradient: bool = False
     gradient_of_result: bool = False
     grows: bool = False
+    refuses: bool = True
 
     def __post_init__(self) -> None:
         """Fill in arguments that have two forms, or follow from the schema of a function of ``torch.ops``."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.operators import calling, judging, reference
+from pytest_ascend.operators import calling, judging, reference, refusing
 from pytest_ascend.operators.generator import AXES, CONTIGUOUS, EXPANDED, IN_PLACE_EVERY, Generated, generate, smaller
 from pytest_ascend.operators.operator import FUNCTION, Operator
 from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors
@@ -309,6 +309,8 @@ def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
     usual_s = time.perf_counter() - start
     if each.number % _OTHER_DTYPE_EVERY == 0:
         target.run_in_other_dtype(each.sample)
+    if target.operator.refuses and not target.origin:
+        refusing.check(target.operator, target.on_cpu(each.sample), target.device, each.number)
 
     def made() -> tuple[Tensors, Tensors]:  # with gradients, the results of one call, as a training has them
         return (target.execute(call), []) if wanted is None else target.both_ways(call)

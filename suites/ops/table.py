@@ -41,7 +41,8 @@ class Exceptions:
     does not promise it. Of all operators are ``no_gradients``: generated calls do not run backward, and ``settings`` of
     :class:`~pytest_ascend.operators.Operator` that are other in generated calls: layouts in which torch_npu refuses or
     miscomputes the gradient, or on which the result depends; distances and means that are infinite or NaN by the way
-    of computing them; places of equal elements, any of which may be given; means over windows, which are sums.
+    of computing them; places of equal elements, any of which may be given; means over windows, which are sums. With
+    ``takes``, what torch_npu takes although PyTorch refuses it, calls that PyTorch refuses are not made.
     ``left_out``: what is not tested, and what torch_npu 2.13.0 does instead.
     """
 
@@ -51,6 +52,7 @@ class Exceptions:
     one_dtype: str = ""
     no_integers: str = ""
     no_gradients: str = ""
+    takes: str = ""
     not_repeated: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -254,7 +256,7 @@ def swept(name: str, dtype: str, store: GoldenStore) -> Operator:
 def _changed(name: str) -> dict[str, Any]:
     special = exceptions(name)
     given = {key: tuple(each) if isinstance(each, list) else each for key, each in special.settings.items()}
-    given |= {"grad": False} if special.no_gradients else {}
+    given |= ({"grad": False} if special.no_gradients else {}) | ({"refuses": False} if special.takes else {})
     return given | ({"sweep": _LEGAL[name]} if name in _LEGAL else {})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .costs import COSTS
+from .generated import GENERATED
 from .movement import MOVEMENT
 from .refusals import REFUSALS
 from .rows import Row, cases_of
@@ -16,6 +17,7 @@ TABLES: Mapping[str, Mapping[str, Row]] = {
     "state": STATE,
     "streams": STREAMS,
     "movement": MOVEMENT,
+    "generated": GENERATED,
     "costs": {**COSTS, **SOAKS},
     "refusals": REFUSALS,  # last: on a chip some may break the device
 }

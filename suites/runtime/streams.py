@@ -39,7 +39,7 @@ def _wanted(start: int) -> T:
     return numbered(COUNT, start) + 1
 
 
-def _polled(done: Callable[[], bool]) -> bool:
+def polled(done: Callable[[], bool]) -> bool:
     end = time.monotonic() + PATIENCE_S
     while not done():
         if time.monotonic() > end:
@@ -53,8 +53,8 @@ _WAITS: Mapping[str, tuple[str, Callable[[Any, Any], object] | None]] = {
     "synchronize": ("torch.npu.synchronize()", None),
     "stream-synchronize": ("Stream.synchronize()", lambda stream, _: stream.synchronize()),
     "event-synchronize": ("Event.synchronize()", lambda _, event: event.synchronize()),
-    "event-query": ("Event.query() says that it is over: it", lambda _, event: _polled(event.query)),
-    "stream-query": ("Stream.query() says that it is over: it", lambda stream, _: _polled(stream.query)),
+    "event-query": ("Event.query() says that it is over: it", lambda _, event: polled(event.query)),
+    "stream-query": ("Stream.query() says that it is over: it", lambda stream, _: polled(stream.query)),
 }
 
 

@@ -46,10 +46,11 @@ def _wide(x: T) -> T:
 
 @dataclass(frozen=True)
 class Product:
-    """The arguments that are multiplied; ``self``, if it is neither, is added."""
+    """The arguments that are multiplied, with their dimensions; ``self``, if it is neither, is added."""
 
     left: str
     right: str
+    dims: tuple[int, int]
     conjugated: bool = False
     over_batch: bool = False
 
@@ -59,6 +60,8 @@ class Product:
         dim = max(-2, -right.dim())
         fits = left.dtype is right.dtype and left.shape[-1] == right.shape[dim]
         fits = fits and (left.dim() != right.dim() or left.shape[:-2] == right.shape[:-2])
+        added, most = call.get("self"), self.dims[1] - self.over_batch
+        fits = fits and (left.dim(), right.dim()) == self.dims and (added is left or added.dim() <= most)
         if not _is_inexact(left, right) or not fits:  # blocks of operands might fit although these do not
             return call.make()  # which raises
         dtype = call.targets()[0].dtype if call.written else call.get("out_dtype") or left.dtype
@@ -118,15 +121,15 @@ def _accumulate(totals: list[T | None], pieces: tuple[T | None, ...]) -> None:
 
 
 PRODUCTS: Mapping[str, Callable[[Call, int], Any]] = {
-    "mm": Product("self", "mat2"),
-    "bmm": Product("self", "mat2"),
-    "mv": Product("self", "vec"),
-    "dot": Product("self", "tensor"),
-    "vdot": Product("self", "other", conjugated=True),
-    "addmm": Product("mat1", "mat2"),
-    "addmv": Product("mat", "vec"),
-    "baddbmm": Product("batch1", "batch2"),
-    "addbmm": Product("batch1", "batch2", over_batch=True),
+    "mm": Product("self", "mat2", (2, 2)),
+    "bmm": Product("self", "mat2", (3, 3)),
+    "mv": Product("self", "vec", (2, 1)),
+    "dot": Product("self", "tensor", (1, 1)),
+    "vdot": Product("self", "other", (1, 1), conjugated=True),
+    "addmm": Product("mat1", "mat2", (2, 2)),
+    "addmv": Product("mat", "vec", (2, 1)),
+    "baddbmm": Product("batch1", "batch2", (3, 3)),
+    "addbmm": Product("batch1", "batch2", (3, 3), over_batch=True),
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
 }

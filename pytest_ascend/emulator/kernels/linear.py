@@ -112,7 +112,7 @@ def added_bmm(self: T, left: T, right: T, beta: Any, alpha: Any, cube: int, out:
     if not beta:
         out.copy_(total * alpha)
         return
-    scaled = (self.float() if is_total and self.dtype == torch.bfloat16 else self) * beta
+    scaled = (self.float() if is_total and self.dtype == torch.bfloat16 else self).expand_as(total) * beta
     dtype = torch.promote_types(scaled.dtype, total.dtype)
     out.copy_(torch.add(scaled.to(dtype), total.to(dtype), alpha=alpha))
 

@@ -1,0 +1,96 @@
+"""Calls that differ from a legal one in one argument: what PyTorch refuses on the CPU, a device has to refuse, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from pytest_ascend.operators import calling
+from pytest_ascend.operators.judging import alike
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.reference import Tensors
+from pytest_ascend.operators.samples import leaves, on_leaves
+from pytest_ascend.operators.target import placed
+from pytest_ascend.records.outcome import Unsupported
+from pytest_ascend.run.comparing import Disagreement
+from pytest_ascend.run.outcomes import classify
+from pytest_ascend.system.dispatching import torch_is_before, unseen
+
+#: What a tensor is replaced by.
+_TENSORS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "has a column more": lambda x: torch.cat([x, x[..., :1]], -1),
+    "has a row more": lambda x: torch.cat([x, x[:1]]),
+    "has a dimension more": lambda x: x[None],
+    "has a dimension less": lambda x: x[0],
+    "is of another dtype": lambda x: x.long() if x.is_floating_point() else x.float(),
+}
+#: What an integer is replaced by: more than there are dimensions, rows, groups ...
+_INTEGERS: Mapping[str, Callable[[int], int]] = {"is 97": lambda _: 97, "is -97": lambda _: -97}
+#: How many arguments are replaced in turn beside each legal call, and the largest tensor of such a call.
+_AT_ONCE, _LARGEST = 2, 4096
+
+
+def check(operator: Operator, given: Any, device: torch.device, turn: int) -> None:
+    """Replace arguments of a legal call, a tuple and a dictionary on the CPU; ``turn`` chooses which ones, and by what.
+
+    Raises Disagreement if the device takes what PyTorch refuses on the CPU, or changes a tensor that it refuses.
+    """
+    # Kernels of older versions read beyond what they are given; of nothing, some is taken that is refused otherwise.
+    if torch_is_before(2, 13) or not all(0 < each.numel() <= _LARGEST for each in calling.tensors(given)):
+        return
+    changes = [
+        (place, what, change)
+        for place, leaf in enumerate(leaves(given))
+        for what, change in (
+            _TENSORS if isinstance(leaf, torch.Tensor) else _INTEGERS if type(leaf) is int else {}
+        ).items()
+    ]
+    for number in range(min(_AT_ONCE, len(changes))):
+        place, what, change = changes[(turn * _AT_ONCE + number) % len(changes)]
+        with unseen():
+            try:
+                wrong = _with_another(given, place, change)
+                there = placed(wrong, calling.as_it_is, device)
+                before = [each.clone() for each in calling.tensors(wrong)]
+            except (IndexError, RuntimeError):  # there are no rows, or no such dimension
+                continue
+            refusal = _refusal(operator, wrong)
+        if refusal is None or "INTERNAL ASSERT" in str(refusal):  # which is a mistake of the CPU's kernel
+            continue
+        if isinstance(classify(refusal, emulated=False), Unsupported):
+            continue
+        shapes = ", ".join(f"{str(each.dtype)[6:]}{[*each.shape]}" for each in before)
+        said = f"{operator.name} of {shapes}, whose argument {place} {what}"
+        if _refusal(operator, there) is None:
+            error = str(refusal).strip().splitlines()[:1]
+            raise Disagreement(f"{said}: nothing is raised; the CPU raises {type(refusal).__name__}: {''.join(error)}")
+        with unseen():
+            left: Mapping[str, Tensors] = {"": [each.cpu() for each in calling.tensors(there)]}
+            if not any(alike(left, {"": [*tensors]}) for tensors in (before, calling.tensors(wrong))):
+                raise Disagreement(f"{said}: it is refused, but an input is not what it was")
+
+
+def _with_another(given: Any, place: int, change: Callable[[Any], Any]) -> Any:
+    """Return copies of arguments, of which the one at a place is changed."""
+    places = iter(range(len(leaves(given))))
+
+    def made(leaf: Any) -> Any:
+        other = change(leaf) if next(places) == place else leaf
+        return other.clone() if isinstance(other, torch.Tensor) else other
+
+    return on_leaves(made, given)
+
+
+def _refusal(operator: Operator, given: Any) -> Exception | None:
+    args, kwargs = given
+    try:
+        if callable(operator.sweep) and not operator.sweep(*args, **kwargs):
+            return None  # some of these end the process
+        calling.forward(operator, operator.function, args, kwargs)
+        for device in {each.device for each in calling.tensors(given) if each.device.type != "cpu"}:
+            getattr(torch, device.type).synchronize(device)
+    except Exception as error:  # noqa: BLE001 - whatever is raised is the finding
+        return error
+    return None
