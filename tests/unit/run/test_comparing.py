@@ -128,7 +128,7 @@ def test_a_marker_names_a_standard_or_limits_with_a_waiver() -> None:
         marked_settings(("no-such",), {}, "t")
 
 
-@pytest.mark.parametrize(("slow_calls", "is_accused"), [(0, False), (3, False), (99, True)])
+@pytest.mark.parametrize(("slow_calls", "is_accused"), [(0, False), (11, False), (99, True)])
 def test_a_call_that_is_slow_however_often_it_is_made_is_accused(
     slow_calls: int, is_accused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
