@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+from torch.utils.checkpoint import checkpoint
 
 from pytest_ascend.operators.calling import channels_last
 from pytest_ascend.precision import Samples
@@ -211,15 +212,21 @@ def _accumulated(at: At) -> None:
 
 
 def _dropped(at: At) -> None:
-    """What is dropped has no gradient, and what is kept has its own, in whatever order the tensor lies in memory."""
+    """What is dropped has no gradient, and what is kept has its own, in whatever order the tensor lies in memory.
+
+    Where the forward pass is computed again for it (torch.utils.checkpoint), the same is dropped.
+    """
     ones = torch.ones(4, 6, 5, 7, device=at.device)
     last = channels_last(ones, at.device)
     views = {"plain": ones, "transposed": ones.mT, "channels last": last, "stepped": ones[..., ::2]}
     for name, view in views.items():
         x = view.detach().requires_grad_()
-        found = F.dropout(x, 0.5)
-        (grad,) = torch.autograd.grad(found.sum(), x)
-        at.same(grad.cpu(), found.detach().cpu(), f"{name}: dropout's gradient has another mask than its result")
+        for again in (False, True) if name == "plain" else (False,):
+            found = checkpoint(F.dropout, x, 0.5, use_reentrant=False) if again else F.dropout(x, 0.5)
+            F.dropout(ones, 0.5)
+            (grad,) = torch.autograd.grad(found.sum(), x)
+            said = f"{name}: dropout's gradient has another mask than its result"
+            at.same(grad.cpu(), found.detach().cpu(), f"{said}, if that is computed again" if again else said)
 
 
 def _in_place(at: At) -> None:

@@ -189,6 +189,7 @@ def _of_arguments(at: At, one: T, _: int) -> Mapping[str, Callable[[], object]]:
         "fraction below 0": lambda: backend.set_per_process_memory_fraction(-0.5),
         "time of events that were not recorded": lambda: event().elapsed_time(event()),
         "time since an event that was not recorded": lambda: event().elapsed_time(recorded),
+        "out=, which keeps its numbers": lambda: torch.add(one, torch.ones(3, device=one.device), out=one),
         "beyond its memory": lambda: one.as_strided((9,), (1,)), "numpy": one.numpy, "pin_memory": one.pin_memory,
         "a view on another stream": lambda: within(backend.stream(backend.Stream())),
         "a view on another card": lambda: within(backend.device(last)),
