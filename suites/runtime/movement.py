@@ -263,13 +263,14 @@ def _saved(at: At) -> None:
     """What is saved and loaded is what it was, views and dtypes too, and what shared its memory shares it again."""
     base, file = numbered(60).view(6, 10).to(at.device), BytesIO()
     given = {
-        **{"whole": base, "row": base[2], "part": base[1:4, 2:7], "turned": base.mT, "one": base[0, 3]},
-        **{"none": base[:0], "halves": base.half(), "flags": base > 0},
-    }
+        "whole": base, "row": base[2], "part": base[1:4, 2:7], "turned": base.mT, "one": base[0, 3], "none": base[:0],
+        "halves": base.half(), "flags": base > 0,
+    }  # fmt: skip
     torch.save(given, file)
     for location in (None, at.device, torch.device("cpu")):
         file.seek(0)
-        found, where = torch.load(file, map_location=location, weights_only=True), location or "where it was"
+        found = torch.load(file, map_location=location, weights_only=True)
+        where = str(location or "where it was")
         kept = [{name: each.cpu() for name, each in some.items()} for some in (found, given)]
         at.same(*kept, f"what is saved is another tensor when it is loaded to {where}")
         is_there = all(each.device == (location or at.device) for each in found.values())
