@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.run import inputs
 from pytest_ascend.system.dispatching import torch_is_before
 
-from .rows import MIB, SMOKE, STANDARD, At, Row, T, early, numbered
+from .rows import MIB, SMOKE, STANDARD, At, Row, T, early, fetched, numbered
 
 Moves: TypeAlias = dict[str, Callable[[T], T]]
 #: Bytes of copies: around what one transfer, one staging buffer or one page of the drivers may hold, and odd ones.
@@ -271,8 +271,7 @@ def _saved(at: At) -> None:
         file.seek(0)
         found = torch.load(file, map_location=location, weights_only=True)
         where = str(location or "where it was")
-        kept = [{name: each.cpu() for name, each in some.items()} for some in (found, given)]
-        at.same(*kept, f"what is saved is another tensor when it is loaded to {where}")
+        at.same(fetched(found), fetched(given), f"what is saved is another tensor when it is loaded to {where}")
         is_there = all(each.device == (location or at.device) for each in found.values())
         at.holds(is_there, f"what is loaded to {where} is on another device")
         found["whole"].fill_(7)
