@@ -18,16 +18,17 @@ from pytest_ascend.run.comparing import Disagreement
 from pytest_ascend.run.outcomes import classify
 from pytest_ascend.system.dispatching import torch_is_before, unseen
 
-#: What a tensor is replaced by.
-_TENSORS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "has a column more": lambda x: torch.cat([x, x[..., :1]], -1),
-    "has a row more": lambda x: torch.cat([x, x[:1]]),
-    "has a dimension more": lambda x: x[None],
-    "has a dimension less": lambda x: x[0],
-    "is of another dtype": lambda x: x.long() if x.is_floating_point() else x.float(),
+#: What an argument is replaced by: an integer by one that is more than there are dimensions, rows, groups ...
+_OTHERS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
+    torch.Tensor: {
+        "has a column more": lambda x: torch.cat([x, x[..., :1]], -1),
+        "has a row more": lambda x: torch.cat([x, x[:1]]),
+        "has a dimension more": lambda x: x[None],
+        "has a dimension less": lambda x: x[0],
+        "is of another dtype": lambda x: x.long() if x.is_floating_point() else x.float(),
+    },
+    int: {"is 97": lambda _: 97, "is -97": lambda _: -97},
 }
-#: What an integer is replaced by: more than there are dimensions, rows, groups ...
-_INTEGERS: Mapping[str, Callable[[int], int]] = {"is 97": lambda _: 97, "is -97": lambda _: -97}
 #: How many arguments are replaced in turn beside each legal call, and the largest tensor of such a call.
 _AT_ONCE, _LARGEST = 2, 4096
 
@@ -41,11 +42,7 @@ def check(operator: Operator, given: Any, device: torch.device, turn: int) -> No
     if torch_is_before(2, 13) or not all(0 < each.numel() <= _LARGEST for each in calling.tensors(given)):
         return
     changes = [
-        (place, what, change)
-        for place, leaf in enumerate(leaves(given))
-        for what, change in (
-            _TENSORS if isinstance(leaf, torch.Tensor) else _INTEGERS if type(leaf) is int else {}
-        ).items()
+        (place, *each) for place, leaf in enumerate(leaves(given)) for each in _OTHERS.get(type(leaf), {}).items()
     ]
     for number in range(min(_AT_ONCE, len(changes))):
         place, what, change = changes[(turn * _AT_ONCE + number) % len(changes)]
