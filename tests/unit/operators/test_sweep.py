@@ -229,7 +229,9 @@ def test_some_calls_follow_the_same_call_in_the_least_precise_other_dtype() -> N
         return x.abs()
 
     usual = [call(uniform(3, 5)), call(uniform(17))]
-    operator = Operator("recorded", recorded, lambda _: usual, ("float32", "float16", "bfloat16", "int64"))
+    operator = Operator(
+        "recorded", recorded, lambda _: usual, ("float32", "float16", "bfloat16", "int64"), refuses=False
+    )
     case = Case(suite="user", subject="recorded", property="sweep", dtype="float32")
     judged(Target(case, operator, Sweep.of(operator, "float32", range(18)), torch.device("cpu")))
     assert {*called} == {torch.float32, torch.float64, torch.bfloat16}
