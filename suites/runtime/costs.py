@@ -6,7 +6,6 @@ Limits are wide: they are for a device on which something takes a hundred times 
 from __future__ import annotations
 
 import contextlib
-import gc
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -186,7 +185,6 @@ def _released(at: At) -> None:
     """What is freed can be had again: by the allocator's figures, and by the device's."""
     backend: Any = at.backend
     here, last = backend.current_device(), backend.device_count() - 1
-    gc.collect()  # what earlier cases left in cycles is not freed in between
     backend.empty_cache()
     before, (free, total) = backend.memory_allocated(), backend.mem_get_info()
     for size, place in ((70, here), (384, here), (70, last)):
@@ -255,7 +253,6 @@ def _peaks(at: At) -> None:
 def _blocks(at: At) -> None:
     """Tensors of sizes where allocators change their ways have memory of their own, which is counted, and a limit."""
     backend: Any = at.backend
-    gc.collect()  # what earlier cases left in cycles is not freed in between
     places = range(backend.device_count())
     steps = (512, 4096, MIB // 2, MIB, 2 * MIB, 10 * MIB, 20 * MIB)
     sizes = [*(size + more for size in steps for more in (-1, 0, 1)), *range(1, 4000, 37)]
