@@ -30,7 +30,7 @@ _OTHERS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
     int: {"is 97": lambda _: 97, "is -97": lambda _: -97},
 }
 #: How many arguments are replaced in turn beside each legal call, and the largest tensor of such a call.
-_AT_ONCE, _LARGEST = 2, 4096
+_AT_ONCE, _LARGEST = 4, 4096
 
 
 def check(operator: Operator, given: Any, device: torch.device, turn: int) -> None:

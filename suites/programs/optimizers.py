@@ -241,7 +241,7 @@ def _scaled_together(at: At) -> None:
     """One scaler, which is saved and loaded, of two optimizers: each skips its own bad step; none is unscaled twice."""
     # Without infinities, or to torch_npu's own scaler, an overflow is that of all optimizers; then there is none.
     is_apart = hasattr(torch.amp, "GradScaler") and (at.device.type != "npu" or knows_infinities())
-    bad_steps = (0, 2, 1, 0, 0) if is_apart else (0,) * 5
+    bad_steps = (0, 2, 1, 0, 0, 0) if is_apart else (0,) * 6
     ones = [torch.nn.Parameter(torch.ones(40, device=at.device)) for _ in range(3)]
     optimizers = [torch.optim.SGD(each, lr=1.0) for each in (ones[:2], ones[2:])]
     scaler, found = scaler_of(at.device.type, 8.0, growth_interval=2), list[float]()
@@ -258,7 +258,7 @@ def _scaled_together(at: At) -> None:
             at.holds(False, "unscale_() divides the same gradients twice, without an error")
         for optimizer in optimizers:
             scaler.step(optimizer)
-        scaler.update(64.0 if len(found) == 12 else None)
+        scaler.update(64.0 if len(found) == 15 else None)
         found += [float(ones[0].detach()[0]), float(ones[2].detach()[-1]), scaler.get_scale()]
     cause = "two optimizers of one scaler do not each skip their own bad steps alone, or the scale becomes another one"
     at.same(found, _TABLE["scaler of two" if any(bad_steps) else "scaler of two, good"], cause)

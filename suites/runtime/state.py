@@ -34,7 +34,7 @@ CALLS: Mapping[str, Callable[[T], object]] = {
     "matmul": lambda x: x[None] @ x.mT,
     "linear": lambda x: F.linear(x, x[:5], x[:5, 0]),
     "conv1d": lambda x: F.conv1d(x[None], x[:3, None, :3].expand(3, len(x), 3), padding=1),
-    "max_pool1d": lambda x: F.max_pool1d(x[None], 3),
+    "max_pool1d": lambda x: F.max_pool1d(x[None], 3, 2),
     "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
     "sort": lambda x: x.sort(-1),
     "topk": lambda x: x.topk(5),
@@ -48,7 +48,8 @@ CALLS: Mapping[str, Callable[[T], object]] = {
     "transposed": lambda x: x.mT.contiguous(),
     "half": lambda x: x.half().float(),
     "cross_entropy": lambda x: F.cross_entropy(x, torch.arange(len(x), device=x.device) % 64),
-    "attention": lambda x: F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]),
+    "attention": lambda x: F.scaled_dot_product_attention(*(x[None, None],) * 3),
+    "attention, causal": lambda x: F.scaled_dot_product_attention(*(x[None, None],) * 3, is_causal=True),
 }
 FEW = ("add", "softmax", "sum", "mm", "sort", "cat", "index_select", "conv1d")
 ROWS = 33
