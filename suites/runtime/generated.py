@@ -34,6 +34,28 @@ class _Buffer:
     written: dict[int, int] = field(default_factory=dict)
 
 
+def _recorded(backend: Any, stream: Any) -> Any:
+    event = backend.Event()
+    event.record(stream)
+    return event
+
+
+#: How the host waits for a stream, and how a stream waits for another one.
+_HOST_WAITS: Mapping[str, Callable[[Any, Any], object]] = {
+    "synchronize": lambda backend, _: backend.synchronize(),
+    "Stream.synchronize": lambda _, stream: stream.synchronize(),
+    "Event.synchronize": lambda backend, stream: _recorded(backend, stream).synchronize(),
+    "Stream.query": lambda _, stream: polled(stream.query),
+    "Event.query": lambda backend, stream: polled(_recorded(backend, stream).query),
+}
+_WAITS: Mapping[str, Callable[[Any, Any, Any], object]] = {
+    "wait_stream": lambda _, stream, other: stream.wait_stream(other),
+    "wait_event": lambda backend, stream, other: stream.wait_event(_recorded(backend, other)),
+    "record_event": lambda _, stream, other: stream.wait_event(other.record_event()),
+    "Event.wait": lambda backend, stream, other: _recorded(backend, other).wait(stream),
+}
+
+
 class _OverStreams:
     """A program over four streams, in which each step waits for what it needs, in a way that is drawn, and no more.
 
@@ -48,159 +70,119 @@ class _OverStreams:
         self.seen = [[0] * len(self.streams) for _ in self.streams]
         filled = (numbered(COUNT, 9 * each) for each in range(_BUFFERS))
         self.buffers = [_Buffer(each.to(at.device), each, 0) for each in filled]
-        self.copies = list[tuple[T, T, int, int]]()  # to the host: target, what it should hold, stream and step
+        self.copies = list[tuple[T, T, int]]()  # to the host: target, what it should hold, and stream
 
     def run(self) -> None:
         here = partial(self.at.backend.set_device, self.at.backend.current_device())
-        at_once = [step for step in _OF_STREAMS for _ in range(_OF_STREAMS[step])]
+        steps = [step for step, often in _OFTEN.items() for _ in range(often)]
         with ThreadPoolExecutor(1, initializer=here) as other:
             self.at.wait()
             for number in range(_STEPS):
-                step, place = self.chance.of(at_once), self.chance.below(len(self.streams))
-                self.steps.append(f"{step.__name__[1:]} in stream {place}")
-                call = partial(self._within, step, place)
+                step, place = self.chance.of(steps), self.chance.below(len(self.streams))
+                self.steps.append(f"{step.__name__} in stream {place}")
+                call = partial(self._on, place, step)
                 other.submit(call).result() if number % 8 == 5 else call()
         self.at.wait()
         for buffer in self.buffers:
-            self.holds(buffer.there.cpu(), buffer.wanted)
-        for target, wanted, _, _ in self.copies:
-            self.holds(target, wanted)
+            self._holds(buffer.there.cpu(), buffer.wanted)
+        for target, wanted, _ in self.copies:
+            self._holds(target, wanted)
 
-    def _within(self, step: Callable[[_OverStreams, int], None], place: int) -> None:
+    def _on(self, place: int, step: Callable[[_OverStreams, int], None]) -> None:
         with self.at.backend.stream(self.streams[place]):
             step(self, place)
 
-    def holds(self, found: T, wanted: T) -> None:
+    def _holds(self, found: T, wanted: T) -> None:
         if not torch.equal(found, wanted):
             self.at.holds(False, f"numbers are wrong, as if a step came too early: {'; '.join(self.steps[-16:])}")
 
-    def any(self) -> _Buffer:
-        return self.chance.of(self.buffers)
-
-    def uses(self, place: int, *, reads: tuple[_Buffer, ...] = (), writes: tuple[_Buffer, ...] = ()) -> None:
+    def _uses(self, place: int, *, reads: tuple[_Buffer, ...] = (), writes: tuple[_Buffer, ...] = ()) -> None:
         """Have a stream wait for what its next step needs, and note what that step uses."""
-        needs = [each.written for each in reads] + [used for each in writes for used in (each.written, each.read)]
-        for used in needs:
+        for used in [each.written for each in (*reads, *writes)] + [each.read for each in writes]:
             for other, step in used.items():
                 if other != place and self.seen[place][other] < step:
-                    self.waits(place, other)
+                    self._waits(place, other)
         self.done[place] += 1
-        for each in {id(each): each for each in (*reads, *writes)}.values():
-            each.there.record_stream(self.streams[place]) if each.made_on != place else None
-        for each in reads:
-            each.read[place] = self.done[place]
-        for each in writes:
-            each.written[place] = self.done[place]
+        for each, used in [(each, each.read) for each in reads] + [(each, each.written) for each in writes]:
+            used[place] = self.done[place]
+            if each.made_on != place:
+                each.there.record_stream(self.streams[place])
 
-    def waits(self, place: int | None, other: int) -> None:
+    def _waits(self, place: int | None, other: int) -> None:
         """Have a stream, or the host, wait for what another one does so far."""
-        by_host = place is None or self.chance.below(3) == 0
-        way = self.chance.of([*(_OF_HOST if by_host else _OF_ORDER)])
-        whole = way == "synchronize"
-        over = [self._so_far(each) for each in (range(len(self.streams)) if whole else [other])]
-        self.steps.append(f"{way} of stream {other}" + ("" if by_host else f" in stream {place}"))
-        if by_host:
-            _OF_HOST[way](self.at.backend, self.streams[other])
+        if place is None or self.chance.below(3) == 0:
+            way, said, later = self.chance.of([*_HOST_WAITS]), "the host", range(len(self.streams))
+            _HOST_WAITS[way](self.at.backend, self.streams[other])  # which starts all that follows
         else:
-            _OF_ORDER[way](self.at.backend, self.streams[place or 0], self.streams[other])
-        for each in range(len(self.streams)) if by_host else [place or 0]:  # the host starts all that follows
-            self.seen[each] = [max(some) for some in zip(self.seen[each], *over, strict=True)]
+            way, said, later = self.chance.of([*_WAITS]), f"stream {place}", range(place, place + 1)
+            _WAITS[way](self.at.backend, self.streams[place], self.streams[other])
+        self.steps.append(f"{said} waits for stream {other} by {way}")
+        over = range(len(self.streams)) if way == "synchronize" else (other,)
+        so_far = [[max(self.seen[each][t], self.done[t] * (t == each)) for t in range(len(self.done))] for each in over]
+        for each in later:
+            self.seen[each] = [max(some) for some in zip(self.seen[each], *so_far, strict=True)]
 
-    def _so_far(self, place: int) -> list[int]:
-        return [self.done[place] if each == place else step for each, step in enumerate(self.seen[place])]
+    def adds(self, place: int) -> None:
+        buffer, more = self.chance.of(self.buffers), 1 + self.chance.below(99)
+        self._uses(place, writes=(buffer,))
+        buffer.there.add_(more)
+        buffer.wanted = buffer.wanted + more
 
+    def copies_between(self, place: int) -> None:
+        source, target = self.chance.of(self.buffers), self.chance.of(self.buffers)
+        self._uses(place, reads=(source,), writes=(target,))
+        target.there.copy_(source.there)
+        target.wanted = source.wanted
 
-def _recorded(backend: Any, stream: Any) -> Any:
-    event = backend.Event()
-    event.record(stream)
-    return event
+    def replaces(self, place: int) -> None:
+        """Compute a new tensor, and let go of the old one, whose memory is used again."""
+        one, other, number = self.chance.of(self.buffers), self.chance.of(self.buffers), self.chance.below(_BUFFERS)
+        self._uses(place, reads=(one, other))
+        made = _Buffer(one.there * 3 + other.there, one.wanted * 3 + other.wanted, place)
+        made.written[place] = self.done[place]
+        self.buffers[number] = made
 
+    def loads(self, place: int) -> None:
+        target, wanted = self.chance.of(self.buffers), numbered(COUNT, self.chance.below(10**6))
+        self._uses(place, writes=(target,))
+        target.there.copy_(wanted.pin_memory(), non_blocking=True)
+        target.wanted = wanted
 
-#: How the host waits for a stream, and how a stream waits for another one.
-_OF_HOST: Mapping[str, Callable[[Any, Any], object]] = {
-    "synchronize": lambda backend, _: backend.synchronize(),
-    "Stream.synchronize": lambda _, stream: stream.synchronize(),
-    "Event.synchronize": lambda backend, stream: _recorded(backend, stream).synchronize(),
-    "Stream.query": lambda _, stream: polled(stream.query),
-    "Event.query": lambda backend, stream: polled(_recorded(backend, stream).query),
-}
-_OF_ORDER: Mapping[str, Callable[[Any, Any, Any], object]] = {
-    "wait_stream": lambda _, stream, other: stream.wait_stream(other),
-    "wait_event": lambda backend, stream, other: stream.wait_event(_recorded(backend, other)),
-    "record_event": lambda _, stream, other: stream.wait_event(other.record_event()),
-    "Event.wait": lambda backend, stream, other: _recorded(backend, other).wait(stream),
-}
+    def stores(self, place: int) -> None:
+        source, target = self.chance.of(self.buffers), torch.full((COUNT,), -1, dtype=torch.int32).pin_memory()
+        self._uses(place, reads=(source,))
+        target.copy_(source.there, non_blocking=True)
+        self.copies.append((target, source.wanted, place))
 
+    def looks(self, _: int) -> None:
+        """Wait for a copy to the host, if there is one, and compare it."""
+        if self.copies:
+            target, wanted, other = self.copies.pop()
+            self._waits(None, other)
+            self._holds(target, wanted)
 
-def _adds(program: _OverStreams, place: int) -> None:
-    buffer, more = program.any(), 1 + program.chance.below(99)
-    program.uses(place, writes=(buffer,))
-    buffer.there.add_(more)
-    buffer.wanted = buffer.wanted + more
+    def fetches(self, place: int) -> None:
+        """Copy to the host's pageable memory, for which the host waits."""
+        source = self.chance.of(self.buffers)
+        self._uses(place, reads=(source,))
+        self._holds(source.there.cpu(), source.wanted)
 
+    def nests(self, place: int) -> None:
+        """Use another stream within this one: what follows is in this one again."""
+        self._on(other := self.chance.below(len(self.streams)), _OverStreams.adds)
+        is_back = self.at.backend.current_stream() == self.streams[place]
+        self.at.holds(is_back, f"after stream {other}, which was used within another one, that is not current again")
+        self.adds(place)
 
-def _copies(program: _OverStreams, place: int) -> None:
-    source, target = program.any(), program.any()
-    program.uses(place, reads=(source,), writes=(target,))
-    target.there.copy_(source.there)
-    target.wanted = source.wanted
-
-
-def _replaces(program: _OverStreams, place: int) -> None:
-    """Compute a new tensor, and let go of the old one, whose memory is used again."""
-    one, other, number = program.any(), program.any(), program.chance.below(_BUFFERS)
-    program.uses(place, reads=(one, other))
-    made = _Buffer(one.there * 3 + other.there, one.wanted * 3 + other.wanted, place)
-    made.written[place] = program.done[place]
-    program.buffers[number] = made
-
-
-def _loads(program: _OverStreams, place: int) -> None:
-    target, wanted = program.any(), numbered(COUNT, program.chance.below(10**6))
-    program.uses(place, writes=(target,))
-    target.there.copy_(wanted.pin_memory(), non_blocking=True)
-    target.wanted = wanted
-
-
-def _stores(program: _OverStreams, place: int) -> None:
-    source, target = program.any(), torch.full((COUNT,), -1, dtype=torch.int32).pin_memory()
-    program.uses(place, reads=(source,))
-    target.copy_(source.there, non_blocking=True)
-    program.copies.append((target, source.wanted, place, program.done[place]))
-
-
-def _looks(program: _OverStreams, _: int) -> None:
-    """Wait for a copy to the host, if there is one, and compare it."""
-    if program.copies:
-        target, wanted, other, _ = program.copies.pop()
-        program.waits(None, other)
-        program.holds(target, wanted)
-
-
-def _fetches(program: _OverStreams, place: int) -> None:
-    """Copy to the host's pageable memory, for which the host waits."""
-    source = program.any()
-    program.uses(place, reads=(source,))
-    program.holds(source.there.cpu(), source.wanted)
-
-
-def _nests(program: _OverStreams, place: int) -> None:
-    """Use another stream within this one: what follows is in this one again."""
-    other = program.chance.below(len(program.streams))
-    with program.at.backend.stream(program.streams[other]):
-        _adds(program, other)
-    is_back = program.at.backend.current_stream() == program.streams[place]
-    program.at.holds(is_back, "after a stream that was used within another one, that is not the current one again")
-    _adds(program, place)
-
-
-def _works(program: _OverStreams, _: int) -> None:
-    program.at.busy()
+    def works(self, _: int) -> None:
+        self.at.busy()
 
 
 #: The steps of programs over streams, and how often each is drawn.
-_OF_STREAMS: Mapping[Callable[[_OverStreams, int], None], int] = {
-    _adds: 6, _copies: 5, _replaces: 5, _loads: 4, _stores: 4, _looks: 3, _fetches: 1, _nests: 2, _works: 2,
+_OFTEN: Mapping[Callable[[_OverStreams, int], None], int] = {
+    _OverStreams.adds: 6, _OverStreams.copies_between: 5, _OverStreams.replaces: 5, _OverStreams.loads: 4,
+    _OverStreams.stores: 4, _OverStreams.looks: 3, _OverStreams.fetches: 1, _OverStreams.nests: 2,
+    _OverStreams.works: 2,
 }  # fmt: skip
 
 
