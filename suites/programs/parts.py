@@ -76,12 +76,13 @@ def _attended(inner: nn.Module, x: T) -> T:
 
 
 def _masked(inner: nn.Module, x: T) -> T:
-    """Attend with a mask for each batch and head."""
+    """Attend with a mask for each batch and head, and with numbers that are added."""
     heads = inner(x).view(3, 9, 2, 8).transpose(1, 2)
     mask = (_x(3, 2, 9, 9) > 0).to(x.device) | torch.eye(9, dtype=torch.bool, device=x.device)
     attend = nn.functional.scaled_dot_product_attention
     few = attend(heads[:, :, :5], heads, heads, attn_mask=mask[:, :, :5])  # of fewer queries than keys
-    return torch.cat([attend(heads, heads, heads, attn_mask=mask), few], 2)
+    added = attend(heads, heads, heads, attn_mask=_MASK.to(heads))
+    return torch.cat([attend(heads, heads, heads, attn_mask=mask), few, added], 2)
 
 
 def _from_states(inner: nn.Module, x: T) -> T:
@@ -133,6 +134,7 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
     "smooth_l1": (lambda: Loss(nn.SmoothL1Loss(beta=2.0, reduction="sum"), _x(9, 5)), partial(_x, 9, 5, mean=1)),
     "conv2d-groups": (lambda: nn.Conv2d(6, 12, 3, (1, 2), (2, 1), dilation=(2, 3), groups=3), (2, 6, 11, 12)),
     "conv2d-depthwise": (lambda: nn.Conv2d(6, 6, 5, groups=6, padding=2, bias=False), (2, 6, 11, 12)),
+    "conv2d-same": (lambda: nn.Conv2d(2, 3, (2, 4), padding="same"), (2, 2, 5, 7)),
     "conv2d-circular": (lambda: nn.Conv2d(3, 4, 3, padding=2, padding_mode="circular"), (2, 3, 7, 8)),
     "conv_transpose2d": (lambda: nn.ConvTranspose2d(4, 6, (3, 2), (2, 3), (1, 0), output_padding=(1, 2), groups=2),
         (2, 4, 5, 6)),
