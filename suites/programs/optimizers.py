@@ -235,6 +235,8 @@ def _skipped(at: At) -> None:
         at.same([e.detach().cpu() for e in parameters], moved, what if bad is not None else "the step is not made")
         scale = 512.0 if bad is not None else 1024.0
         at.same(scaler.get_scale(), scale, "the scale is not halved, or is for no reason")
+    one = torch.ones((), device=at.device)
+    at.same(scaler_of(at.device.type, 1024.0, enabled=False).scale(one).cpu(), one.cpu(), "a disabled scaler scales")
 
 
 def _scaled_together(at: At) -> None:
@@ -410,7 +412,7 @@ OF_LISTS: Mapping[str, Row] = {
     "first-steps-bfloat16": (SMOKE, partial(_first_steps, dtypes=(torch.bfloat16,))),  # which not every chip has
     "first-step-fused-sgd": (STANDARD, _first_fused_step),  # of halves, the CPU of torch 2.7 gets some steps wrong
     "scale": (SMOKE, _grown),
-    "scaler": (STANDARD, _skipped),
+    "scaler": (SMOKE, _skipped),
     "fused-scaler": (STANDARD, _fused_skip),
     "clipping": (STANDARD, _clipped),
     "foreach": (STANDARD, _lists),

@@ -15,9 +15,8 @@ from .streams import STREAMS
 
 TABLES: Mapping[str, Mapping[str, Row]] = {
     "state": STATE,
-    "streams": STREAMS,
+    "streams": {**STREAMS, **GENERATED},
     "movement": MOVEMENT,
-    "generated": GENERATED,
     "costs": {**COSTS, **SOAKS},
     "refusals": REFUSALS,  # last: on a chip some may break the device
 }

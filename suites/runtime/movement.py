@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from io import BytesIO
 from itertools import permutations, product
 from typing import TypeAlias
 
@@ -12,9 +11,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.run import inputs
-from pytest_ascend.system.dispatching import torch_is_before
 
-from .rows import MIB, SMOKE, STANDARD, At, Row, T, early, fetched, numbered
+from .rows import MIB, SMOKE, STANDARD, At, Row, T, early, numbered
 
 Moves: TypeAlias = dict[str, Callable[[T], T]]
 #: Bytes of copies: around what one transfer, one staging buffer or one page of the drivers may hold, and odd ones.
@@ -259,26 +257,6 @@ def _put(at: At) -> None:
         )
 
 
-def _saved(at: At) -> None:
-    """What is saved and loaded is what it was, views and dtypes too, and what shared its memory shares it again."""
-    base, file = numbered(60).view(6, 10).to(at.device), BytesIO()
-    given = {
-        "whole": base, "row": base[2], "part": base[1:4, 2:7], "turned": base.mT, "one": base[0, 3], "none": base[:0],
-        "halves": base.half(), "flags": base > 0,
-    }  # fmt: skip
-    torch.save(given, file)
-    for location in (None, at.device, torch.device("cpu")):
-        file.seek(0)
-        found = torch.load(file, map_location=location, weights_only=True)
-        where = str(location or "where it was")
-        at.same(fetched(found), fetched(given), f"what is saved is another tensor when it is loaded to {where}")
-        is_there = all(each.device == (location or at.device) for each in found.values())
-        at.holds(is_there, f"what is loaded to {where} is on another device")
-        found["whole"].fill_(7)
-        is_shared = bool((found["row"] == 7).all()) or torch_is_before(2, 13)  # torch_npu 2.7 saves each alone
-        at.holds(is_shared, "tensors that shared their memory do not after they were saved and loaded")
-
-
 def _large_integers(at: At) -> None:
     x = torch.tensor([2**24 + 1, 2**31 - 1, -(2**31) - 1, 2**53 + 1, -(2**53) - 1, 2**62 + 1, 3, 0]).repeat(40)
     calls: Moves = {
@@ -317,6 +295,5 @@ MOVEMENT: Mapping[str, Row] = {
     "to-float16": (STANDARD, partial(_ties, dtype=torch.float16)),
     "casts": (SMOKE, _casts),
     "special-numbers": (SMOKE, _put),
-    "saved": (SMOKE, _saved),
     "large-integers": (SMOKE, _large_integers),
 }

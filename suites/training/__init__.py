@@ -1,4 +1,4 @@
-"""The cases of the training suite: curves and resulting states, GradScaler, autocast's lists, checkpoints."""
+"""The cases of the training suite: curves and resulting states, autocast's lists, checkpoints."""
 
 from __future__ import annotations
 
@@ -22,9 +22,6 @@ _DATA = beside(__file__, "cases.json")
 RUNS = tuple(Run(*row) for row in _DATA["runs"])
 #: The results of a training; only batch normalisation has statistics.
 KINDS = {"small-resnet": ("curve", "weights", "state", "statistics"), "small-vit": ("curve", "weights", "state")}
-
-_SKIPS = ("inf-skips-the-step", "nan-skips-the-step")
-SCALER = (*_SKIPS, "scale-halves", "scale-grows-back", "unscale-is-exact", "disabled")
 
 #: Operators by their dtype under autocast, from torch.amp's documented lists for CUDA, which torch_npu follows; those
 #: in CPU_FLOAT32 are on the CPU's list, too.
@@ -50,7 +47,7 @@ def _runs() -> Iterator[tuple[Case, Run, str]]:
 #: Id of a case -> its training, and which of the results it is about.
 RUN_OF = {case.id: (run, kind) for case, run, kind in _runs()}
 RUN_PROPERTIES = tuple(dict.fromkeys(case.property for case, _, _ in _runs()))
-_OTHERS = ("grad-scaler", SCALER, "smoke"), ("autocast", AUTOCAST, "standard"), ("checkpoint", CHECKPOINTS, "standard")
+_OTHERS = ("autocast", AUTOCAST, "standard"), ("checkpoint", CHECKPOINTS, "standard")
 CASES = (
     *(case for case, _, _ in _runs()),
     *(

@@ -1,26 +1,20 @@
-"""Mixed precision as torch.amp documents it: an operator's dtype under autocast, and the effect of Inf on GradScaler.
-
-Under autocast sensitive operators compute in float32, products in the lower dtype; an Inf costs one step and half
-the scale, and nothing else.
-"""
+"""Autocast as torch.amp documents it: sensitive operators compute in float32, products in the lower dtype."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
-from torch import Tensor, nn
+from torch import Tensor
 
-from pytest_ascend.parity.training import scaler_of
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import AUTOCAST, CPU_FLOAT32, CPU_UNLISTED, FLOAT32, LOWER, SCALER
+from . import AUTOCAST, CPU_FLOAT32, CPU_UNLISTED, FLOAT32, LOWER
 
 #: The required dtype of results of the lists' operators, by the lower dtype.
 LOWER_DTYPE = torch.bfloat16
@@ -109,79 +103,3 @@ CALLS: Mapping[str, Callable[[Given], Any]] = {
     "stack": lambda t: torch.stack([t.x, t.wide]),
     "addcmul": lambda t: torch.addcmul(t.wide, t.x, t.y),
 }
-
-
-SCALE, INTERVAL, INF = 1024.0, 3, float("inf")
-
-
-class ScaledTraining:
-    """Two parameters under a scaler that grows every INTERVAL steps; one of them gets a non-finite gradient."""
-
-    def __init__(self, device: torch.device, *, enabled: bool = True) -> None:
-        self.weights = [nn.Parameter(torch.tensor(values, device=device)) for values in ([1.0, 2.0], [3.0, 4.0, 5.0])]
-        self.optimizer = torch.optim.SGD(self.weights, lr=0.5, momentum=0.5)
-        self.scaler = scaler_of(device.type, SCALE, growth_interval=INTERVAL, enabled=enabled)
-
-    def step(self, value: float = 1.0) -> list[torch.Tensor]:
-        self.optimizer.zero_grad()
-        loss = sum((weight.sum() for weight in self.weights[1:]), self.weights[0].sum())
-        torch.autograd.backward(self.scaler.scale(loss))
-        gradient = self.weights[1].grad
-        assert gradient is not None
-        gradient[2] *= value
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        return self.now()
-
-    def now(self) -> list[torch.Tensor]:
-        return [weight.detach().cpu().clone() for weight in self.weights]
-
-
-def _skips(device: torch.device, compare: PrecisionCompare, value: float) -> None:
-    trial = ScaledTraining(device)
-    before = trial.step()
-    compare(trial.step(value), before, standard="binary", name="weights after a step without finite gradients")
-    expected = [each - 0.75 for each in before]  # the momentum of the first step is unchanged: 1 + 0.5
-    compare(trial.step(), expected, standard="binary", name="weights after the next step")
-
-
-def _scales(device: torch.device, compare: PrecisionCompare, steps: Sequence[tuple[float, float]]) -> None:
-    """After a step with each of these gradients the scale is so many times the first one."""
-    trial, scales = ScaledTraining(device), []
-    for value, _ in steps:
-        trial.step(value)
-        scales.append(trial.scaler.get_scale())
-    compare(scales, [SCALE * each for _, each in steps], standard="binary", name="scales")
-
-
-def _unscales(device: torch.device, compare: PrecisionCompare) -> None:
-    trial = ScaledTraining(device)
-    loss = trial.weights[0].square().sum() + trial.weights[1].sum()
-    torch.autograd.backward(trial.scaler.scale(loss))
-    trial.scaler.unscale_(trial.optimizer)
-    gradients = [each.grad.cpu() for each in trial.weights if each.grad is not None]
-    expected = [torch.tensor([2.0, 4.0]), torch.ones(3)]
-    compare(gradients, expected, standard="binary", name="gradients")
-
-
-def _disabled(device: torch.device, compare: PrecisionCompare) -> None:
-    trial = ScaledTraining(device, enabled=False)
-    before = trial.now()
-    compare(trial.step(), [each - 0.5 for each in before], standard="binary", name="weights")
-
-
-CHECKS: dict[str, Callable[[torch.device, PrecisionCompare], Any]] = {
-    "inf-skips-the-step": partial(_skips, value=INF),
-    "nan-skips-the-step": partial(_skips, value=float("nan")),
-    "scale-halves": partial(_scales, steps=((1.0, 1.0), (INF, 0.5), (-INF, 0.25), (1.0, 0.25))),
-    "scale-grows-back": partial(
-        _scales, steps=((1.0, 1.0), (INF, 0.5), *((1.0, each) for each in (0.5, 0.5, 1.0, 1.0, 1.0, 2.0)))
-    ),
-    "unscale-is-exact": _unscales,
-    "disabled": _disabled,
-}
-
-
-@pytest.mark.ascend_cases("training", *SCALER)
-def test_scaler(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    CHECKS[case.property](npu_device, precision_compare)
