@@ -238,5 +238,8 @@ def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_
     return {**seen, "training": {"losses": torch.stack(losses), **after}}
 
 
+first_step = partial(train, steps=1)
+
+
 def at_least_float32(logits: Tensor) -> Tensor:
     return logits if logits.dtype is torch.float64 else logits.float()

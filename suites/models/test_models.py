@@ -24,7 +24,7 @@ from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from . import CASES_OF_RUN, OF_ALONE, OF_ONE_STEP, OF_RUNS, OF_VARIANTS
-from .computation import MODES, STEPS, forward, images, train, weights
+from .computation import MODES, first_step, forward, images, train, weights
 from .goldens import expected, reference_runs
 from .passing import ALIKE, copied, one_pass, right, short
 from .variants import ALONE, VARIANT_OF, Variant
@@ -144,15 +144,12 @@ Observe: TypeAlias = Callable[[str, str, str], Mapping[str, Tensor]]
 def observe(npu_device: torch.device) -> Observe:
     """Return the device's results for a model in a mode, by property; one training serves three of them, or two."""
 
-    def run(model: str, mode: str, steps: int) -> Observed:
-        how = model, MODES[mode], npu_device
-        return train(*how, steps=steps) if steps else forward(*how)
-
-    on_device = once(run, of="device")
+    run = once(lambda compute, model, mode: compute(model, MODES[mode], npu_device), of="device")
 
     def found(model: str, mode: str, what: str) -> Mapping[str, Tensor]:
         of_one_step = what != "training" and (model, mode) in OF_ONE_STEP
-        return on_device(model, mode, 0 if what == "forward" else 1 if of_one_step else STEPS)[what]
+        made: Observed = run(forward if what == "forward" else first_step if of_one_step else train, model, mode)
+        return made[what]
 
     return found
 

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 
 from pytest_ascend.run.inputs import Chance
 
 from .rows import SMOKE, STANDARD, At, Row, T, numbered
-from .streams import COUNT, polled
+from .streams import COUNT, ORDERS, WAITS
 
 #: Buffers of a program over streams, and its steps.
 _BUFFERS, _STEPS = 4, 40
@@ -28,28 +27,6 @@ class _Buffer:
     made_on: int
     read: dict[int, int] = field(default_factory=dict)
     written: dict[int, int] = field(default_factory=dict)
-
-
-def _recorded(backend: Any, stream: Any) -> Any:
-    event = backend.Event()
-    event.record(stream)
-    return event
-
-
-#: How the host waits for a stream, and how a stream waits for another one.
-_HOST_WAITS: Mapping[str, Callable[[Any, Any], object]] = {
-    "synchronize": lambda backend, _: backend.synchronize(),
-    "Stream.synchronize": lambda _, stream: stream.synchronize(),
-    "Event.synchronize": lambda backend, stream: _recorded(backend, stream).synchronize(),
-    "Stream.query": lambda _, stream: polled(stream.query),
-    "Event.query": lambda backend, stream: polled(_recorded(backend, stream).query),
-}
-_WAITS: Mapping[str, Callable[[Any, Any, Any], object]] = {
-    "wait_stream": lambda _, stream, other: stream.wait_stream(other),
-    "wait_event": lambda backend, stream, other: stream.wait_event(_recorded(backend, other)),
-    "record_event": lambda _, stream, other: stream.wait_event(other.record_event()),
-    "Event.wait": lambda backend, stream, other: _recorded(backend, other).wait(stream),
-}
 
 
 class _OverStreams:
@@ -107,11 +84,12 @@ class _OverStreams:
     def _waits(self, place: int | None, other: int) -> None:
         """Have a stream, or the host, wait for what another one does so far."""
         if place is None or self.chance.below(3) == 0:
-            way, said, later = self.chance.of([*_HOST_WAITS]), "the host", range(len(self.streams))
-            _HOST_WAITS[way](self.at.backend, self.streams[other])  # which starts all that follows
+            way, said, later = self.chance.of([*WAITS]), "the host", range(len(self.streams))
+            waits, event = WAITS[way][1], self.streams[other].record_event()
+            waits(self.streams[other], event) if waits else self.at.wait()  # for all that follows
         else:
-            way, said, later = self.chance.of([*_WAITS]), f"stream {place}", range(place, place + 1)
-            _WAITS[way](self.at.backend, self.streams[place], self.streams[other])
+            way, said, later = self.chance.of([*ORDERS]), f"stream {place}", range(place, place + 1)
+            ORDERS[way][0](self.at, self.streams[other], self.streams[place])
         self.steps.append(f"{said} waits for stream {other} by {way}")
         over = range(len(self.streams)) if way == "synchronize" else (other,)
         so_far = [[max(self.seen[each][t], self.done[t] * (t == each)) for t in range(len(self.done))] for each in over]

@@ -39,7 +39,7 @@ def _wanted(start: int) -> T:
     return numbered(COUNT, start) + 1
 
 
-def polled(done: Callable[[], bool]) -> bool:
+def _polled(done: Callable[[], bool]) -> bool:
     end = time.monotonic() + PATIENCE_S
     while not done():
         if time.monotonic() > end:
@@ -49,18 +49,18 @@ def polled(done: Callable[[], bool]) -> bool:
 
 
 #: How a program waits for a stream or an event, or without a function for the device: what returns too early.
-_WAITS: Mapping[str, tuple[str, Callable[[Any, Any], object] | None]] = {
+WAITS: Mapping[str, tuple[str, Callable[[Any, Any], object] | None]] = {
     "synchronize": ("torch.npu.synchronize()", None),
     "stream-synchronize": ("Stream.synchronize()", lambda stream, _: stream.synchronize()),
     "event-synchronize": ("Event.synchronize()", lambda _, event: event.synchronize()),
-    "event-query": ("Event.query() says that it is over: it", lambda _, event: polled(event.query)),
-    "stream-query": ("Stream.query() says that it is over: it", lambda stream, _: polled(stream.query)),
+    "event-query": ("Event.query() says that it is over: it", lambda _, event: _polled(event.query)),
+    "stream-query": ("Stream.query() says that it is over: it", lambda stream, _: _polled(stream.query)),
 }
 
 
 def _arrives(at: At, way: str) -> None:
     """Copy to pinned memory without blocking, in a stream of its own, wait in some way, and look."""
-    what, wait = _WAITS[way]
+    what, wait = WAITS[way]
     stream, event, target = at.backend.Stream(), at.backend.Event(), _host()
     call = at.wait if wait is None else partial(wait, stream, event)
     here = partial(at.backend.set_device, at.backend.current_device())
@@ -137,7 +137,7 @@ def _by_event_reused(at: At, first: Any, second: Any) -> None:
 
 
 #: How a stream, the second, waits for the first, and what is wrong if it does not.
-_ORDERS: Mapping[str, tuple[Callable[[At, Any, Any], None], str]] = {
+ORDERS: Mapping[str, tuple[Callable[[At, Any, Any], None], str]] = {
     "wait-stream": (lambda _, a, b: b.wait_stream(a), "Stream.wait_stream() does not wait for the other stream's work"),
     "wait-event": (_by_event, "Stream.wait_event() does not wait for what the event was recorded after"),
     "event-again": (_by_event_reused, "an event that is recorded again loses what is waited for"),
@@ -145,7 +145,7 @@ _ORDERS: Mapping[str, tuple[Callable[[At, Any, Any], None], str]] = {
 
 
 def _across(at: At, way: str) -> None:
-    order, cause = _ORDERS[way]
+    order, cause = ORDERS[way]
     one, two = at.backend.Stream(), at.backend.Stream()
     x, found, stood, early = torch.zeros(COUNT, dtype=torch.int32, device=at.device), [], [], []
     at.backend.synchronize()
@@ -391,11 +391,11 @@ def _other_device(at: At) -> None:
 
 
 STREAMS: Mapping[str, Row] = {
-    **early({name: partial(_arrives, way=name) for name in _WAITS}, "synchronize", "stream-query"),
+    **early({name: partial(_arrives, way=name) for name in WAITS}, "synchronize", "stream-query"),
     "blocking-copy": (STANDARD, _blocking_copy),
     "order": (SMOKE, _in_order),
     "order-large": (STANDARD, partial(_in_order, count=2**20 + 3, steps=1)),
-    **{name: (STANDARD, partial(_across, way=name)) for name in _ORDERS},
+    **{name: (STANDARD, partial(_across, way=name)) for name in ORDERS},
     "many-waits": (SMOKE, _many_waits),
     "deep": (SMOKE, _deep),
     "fork-join": (SMOKE, _fork_and_join),
