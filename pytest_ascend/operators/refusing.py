@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,8 +48,10 @@ def check(operator: Operator, given: Any, device: torch.device, turn: int) -> No
     for number in range(min(_AT_ONCE, len(changes))):
         place, what, change = changes[(turn * _AT_ONCE + number) % len(changes)]
         with unseen():
+            places = itertools.count()
             try:
-                wrong = _with_another(given, place, change)
+                wrong = on_leaves(lambda leaf: change(leaf) if next(places) == place else leaf, given)  # noqa: B023
+                wrong = calling.on_tensors(torch.clone, wrong)
                 there = placed(wrong, calling.as_it_is, device)
                 before = [each.clone() for each in calling.tensors(wrong)]
             except (IndexError, RuntimeError):  # there are no rows, or no such dimension
@@ -67,17 +70,6 @@ def check(operator: Operator, given: Any, device: torch.device, turn: int) -> No
             left: Mapping[str, Tensors] = {"": [each.cpu() for each in calling.tensors(there)]}
             if not any(alike(left, {"": [*tensors]}) for tensors in (before, calling.tensors(wrong))):
                 raise Disagreement(f"{said}: it is refused, but an input is not what it was")
-
-
-def _with_another(given: Any, place: int, change: Callable[[Any], Any]) -> Any:
-    """Return copies of arguments, of which the one at a place is changed."""
-    places = iter(range(len(leaves(given))))
-
-    def made(leaf: Any) -> Any:
-        other = change(leaf) if next(places) == place else leaf
-        return other.clone() if isinstance(other, torch.Tensor) else other
-
-    return on_leaves(made, given)
 
 
 def _refusal(operator: Operator, given: Any) -> Exception | None:

@@ -19,18 +19,14 @@ RUNS = (
 
 #: What is also of level smoke: making the weights of a ViT takes three times as long as its forward pass.
 _FIRST = ("resnet50", "float32", "forward")
-#: What waits for level full: three steps of a ViT take as long as a third of all other models.
-_LAST = ("vit_b_16", "float32", "training")
 #: The cases of a run, by model and mode.
 CASES_OF_RUN = {
     (model, mode): tuple(
-        case_of(model, mode, aspect=each, level={_FIRST: "smoke", _LAST: "full"}.get((model, mode, each), level))
+        case_of(model, mode, aspect=each, level="smoke" if (model, mode, each) == _FIRST else level)
         for each in PROPERTIES
     )
     for model, mode, level in RUNS
 }
-#: The runs whose loss and gradients are those of one step, and not of the first of a training.
-OF_ONE_STEP = {_LAST[:2]}
 CASES = (*(case for cases in CASES_OF_RUN.values() for case in cases), *VARIANT_OF, *ALONE)
 #: The properties of these runs, of variants, and of models judged module by module.
 OF_RUNS = tuple(dict.fromkeys(case.property for cases in CASES_OF_RUN.values() for case in cases))

@@ -209,11 +209,11 @@ def forward(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_i
     return {"forward": {"logits": logits.cpu()}}
 
 
-def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_is, *, steps: int = STEPS) -> Observed:
-    """Train for some steps on one batch; return loss and gradients of the first, and the results of all.
+def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_is) -> Observed:
+    """Train for ``STEPS`` steps on one batch; return loss and gradients of the first, and the results of all.
 
     "loss" holds the loss and the log-probabilities (BATCH, 1000); "gradients" an observation of each parameter's;
-    "training" the losses (steps), observations of each parameter's change and of the running statistics.
+    "training" the losses (STEPS), observations of each parameter's change and of the running statistics.
     """
     model = prepare(make(name, mode, device)).train()
     before = {key: value.detach().to("cpu", copy=True) for key, value in model.named_parameters()}
@@ -222,7 +222,7 @@ def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_
     x, y = images(BATCH).to(device=device, dtype=mode.dtype), targets(BATCH).to(device)
     seen: Observed = {}
     losses = []
-    for _ in range(steps):
+    for _ in range(STEPS):
         optimizer.zero_grad()
         with mode.context(device.type):
             logits = model(x)
@@ -236,9 +236,6 @@ def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_
             seen["gradients"] = observe(gradients)
     after = observe({**model.state_dict(), **changes(model, before)})
     return {**seen, "training": {"losses": torch.stack(losses), **after}}
-
-
-first_step = partial(train, steps=1)
 
 
 def at_least_float32(logits: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ Batches of one to eight in several dtypes, layouts and modes are judged layer by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -23,8 +23,8 @@ from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import CASES_OF_RUN, OF_ALONE, OF_ONE_STEP, OF_RUNS, OF_VARIANTS
-from .computation import MODES, first_step, forward, images, train, weights
+from . import CASES_OF_RUN, OF_ALONE, OF_RUNS, OF_VARIANTS
+from .computation import MODES, forward, images, train, weights
 from .goldens import expected, reference_runs
 from .passing import ALIKE, copied, one_pass, right, short
 from .variants import ALONE, VARIANT_OF, Variant
@@ -137,21 +137,14 @@ def computation(variant: Variant, *, alone: bool = False) -> Computation:
     )
 
 
-Observe: TypeAlias = Callable[[str, str, str], Mapping[str, Tensor]]
+Observe: TypeAlias = Callable[[str, str, str], dict[str, Tensor]]
 
 
 @pytest.fixture(scope="module")
 def observe(npu_device: torch.device) -> Observe:
-    """Return the device's results for a model in a mode, by property; one training serves three of them, or two."""
-
+    """Return the device's results for a model in a mode, by property; one training serves three of them."""
     run = once(lambda compute, model, mode: compute(model, MODES[mode], npu_device), of="device")
-
-    def found(model: str, mode: str, what: str) -> Mapping[str, Tensor]:
-        of_one_step = what != "training" and (model, mode) in OF_ONE_STEP
-        made: Observed = run(forward if what == "forward" else first_step if of_one_step else train, model, mode)
-        return made[what]
-
-    return found
+    return lambda model, mode, what: run(forward if what == "forward" else train, model, mode)[what]
 
 
 @pytest.mark.ascend_cases("models", *OF_RUNS)

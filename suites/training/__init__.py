@@ -47,12 +47,11 @@ def _runs() -> Iterator[tuple[Case, Run, str]]:
 #: Id of a case -> its training, and which of the results it is about.
 RUN_OF = {case.id: (run, kind) for case, run, kind in _runs()}
 RUN_PROPERTIES = tuple(dict.fromkeys(case.property for case, _, _ in _runs()))
-_OTHERS = ("autocast", AUTOCAST, "standard"), ("checkpoint", CHECKPOINTS, "standard")
 CASES = (
     *(case for case, _, _ in _runs()),
     *(
-        Case(suite="training", subject=subject, property=name, family=subject, level=level)
-        for subject, names, level in _OTHERS
+        Case(suite="training", subject=subject, property=name, family=subject, level="standard")
+        for subject, names in (("autocast", AUTOCAST), ("checkpoint", CHECKPOINTS))
         for name in names
     ),
 )
