@@ -98,6 +98,7 @@ _TABLES: Mapping[str, Mapping[str, Callable[[Maker], Any]]] = {
         "scatter: an index larger than its source": lambda m: m.f(3, 5).scatter(
             0, m.i(0, 1, 2).expand(2, 3), m.f(1, 3)
         ),
+        "gather: an index that is wider than its input": lambda m: m.f(2, 3).gather(0, m.i(0, 1, 0, 1).view(1, 4)),
         "gather: other dimensions": lambda m: m.f(2, 3).gather(0, m.i(0, 1)),
         "index_copy: sizes": lambda m: m.f(5, 3).index_copy(0, m.i(0, 1), m.f(2, 4)),
         "masked_select: sizes": lambda m: m.f(3).masked_select(m.f(4) > 0),

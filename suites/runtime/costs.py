@@ -307,7 +307,7 @@ COSTS: Mapping[str, Row] = {
     "indices": (SMOKE, _places),
     "values": (STANDARD, _values),
     "values-backward": (STANDARD, partial(_values, calls=GRADIENTS)),
-    "gradients": _row("calls with gradients", partial(kinds, calls=GRADIENTS)),
+    "gradients": _row("calls with gradients", partial(kinds, calls=GRADIENTS), times=2 * TIMES),
     "gaps": _row("calls of tensors with gaps", partial(of_new_shapes, gaps=True), rounds=1),
     "copies": _row("copies of 16 MiB", _copies, usual_is="within the host"),
     "products": _row("products of as many terms", _products),

@@ -136,6 +136,7 @@ MOVES: Moves = {
     "cat": lambda x: torch.cat([x[7:], x[:7]]), "cat-64": lambda x: torch.cat([*x.view(64, -1)][::-1]),
     "index_select": lambda x: x.index_select(0, _places(x)),
     "getitem": lambda x: x.view(16, -1)[torch.arange(15, -1, -1, device=x.device)],
+    "cat-channels-last": lambda x: torch.cat([x.view(4, 2, -1, 8).permute(0, 3, 1, 2)] * 2, 1),
     "copy_": lambda x: x.new_zeros(16, len(x) // 16).mT.copy_(x.view(-1, 16)),
 }  # fmt: skip
 _OF_COMPLEX = ("clone", "transposed", "permuted", "stepped", "expanded", "copy_")

@@ -86,6 +86,7 @@ def _blocking_copy(at: At) -> None:
         "cpu": torch.Tensor.cpu,
         "to": lambda x: x.to("cpu", torch.int64).int(),
         "copy_": lambda x: torch.empty(COUNT, dtype=torch.int32).copy_(x),
+        "copy_ to pinned memory": lambda x: _host().copy_(x).clone(),
         "tolist": lambda x: torch.tensor(x.tolist(), dtype=torch.int32),
         "item": lambda x: torch.tensor([x[i].item() for i in range(3)], dtype=torch.int32),
         "nonzero": lambda x: x.nonzero().flatten().cpu().int(),
