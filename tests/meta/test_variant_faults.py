@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -15,8 +15,9 @@ from pytest_ascend.golden.commands import reproducible
 from pytest_ascend.parity.ensemble import Observed, Reference, channels_last, move
 from pytest_ascend.precision import compare
 from pytest_ascend.precision.stand_ins import products_in_float32, without_onednn
-from suites.models import architectures, passing
-from suites.models.computation import weights
+from suites.models import passing
+from suites.models.architectures import Sizes, VisionTransformer
+from suites.models.computation import MODELS, weights
 from suites.models.goldens import CPU, unfused_attention
 from suites.models.passing import copied, one_pass, right
 from suites.models.test_models import FIRST, agreement, lost
@@ -33,8 +34,8 @@ Change = Callable[[nn.Module], object]
 def a_smaller_vit() -> Iterator[None]:
     """Use a ViT with a twentieth of the products: on processors without short formats autocast takes minutes."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"WIDTH": 192, "MLP_WIDTH": 768, "HEADS": 3, "LAYERS": 8}.items():
-            patch.setattr(architectures, name, value)
+        small = partial(VisionTransformer, Sizes(width=192, mlp_width=768, heads=3, layers=8))
+        patch.setitem(MODELS, "vit_b_16", MODELS["vit_b_16"]._replace(make=small))  # type: ignore[arg-type]
         for name in ("exact", "weights_of"):
             patch.setattr(passing, name, cache(getattr(passing, name).__wrapped__))
         weights.cache_clear()
@@ -102,7 +103,7 @@ def softmax_in_half(module: Any) -> None:
     def forward(x: Tensor) -> Tensor:
         batch, tokens, width = x.shape
         projected = F.linear(x, module.in_proj_weight, module.in_proj_bias)
-        q, k, v = projected.reshape(batch, tokens, 3, architectures.HEADS, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = projected.reshape(batch, tokens, 3, module.heads, -1).permute(2, 0, 3, 1, 4)
         shares = (q @ k.transpose(-1, -2) / 8).bfloat16().exp()
         total = torch.zeros_like(shares[..., :1])
         for each in shares.split(1, -1):
