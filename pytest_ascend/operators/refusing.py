@@ -57,9 +57,8 @@ def check(operator: Operator, given: Any, device: torch.device, turn: int) -> No
             except (IndexError, RuntimeError):  # there are no rows, or no such dimension
                 continue
             refusal = _refusal(operator, wrong)
-        if refusal is None or "INTERNAL ASSERT" in str(refusal):  # which is a mistake of the CPU's kernel
-            continue
-        if isinstance(classify(refusal, emulated=False), Unsupported):
+        is_lacking = refusal is None or isinstance(classify(refusal, emulated=False), Unsupported)
+        if is_lacking or "INTERNAL ASSERT" in str(refusal):  # which is a mistake of the CPU's kernel
             continue
         shapes = ", ".join(f"{str(each.dtype)[6:]}{[*each.shape]}" for each in before)
         said = f"{operator.name} of {shapes}, whose argument {place} {what}"
@@ -73,11 +72,10 @@ def check(operator: Operator, given: Any, device: torch.device, turn: int) -> No
 
 
 def _refusal(operator: Operator, given: Any) -> Exception | None:
-    args, kwargs = given
     try:
-        if callable(operator.sweep) and not operator.sweep(*args, **kwargs):
+        if callable(operator.sweep) and not operator.sweep(*given[0], **given[1]):
             return None  # some of these end the process
-        calling.forward(operator, operator.function, args, kwargs)
+        calling.forward(operator, operator.function, *given)
         for device in {each.device for each in calling.tensors(given) if each.device.type != "cpu"}:
             getattr(torch, device.type).synchronize(device)
     except Exception as error:  # noqa: BLE001 - whatever is raised is the finding

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,19 +48,17 @@ class _OverStreams:
 
     def run(self) -> None:
         here = partial(self.at.backend.set_device, self.at.backend.current_device())
-        steps = [step for step, often in _OFTEN.items() for _ in range(often)]
         with ThreadPoolExecutor(1, initializer=here) as other:
             self.at.wait()
             for number in range(_STEPS):
-                step, place = self.chance.of(steps), self.chance.below(len(self.streams))
+                step, place = self.chance.of(_DRAWN), self.chance.below(len(self.streams))
                 self.steps.append(f"{step.__name__} in stream {place}")
                 call = partial(self._on, place, step)
                 other.submit(call).result() if number % 8 == 5 else call()
         self.at.wait()
-        for buffer in self.buffers:
-            self._holds(buffer.there.cpu(), buffer.wanted)
-        for target, wanted, _ in self.copies:
-            self._holds(target, wanted)
+        copied = ((target, wanted) for target, wanted, _ in self.copies)
+        for pair in (*((each.there.cpu(), each.wanted) for each in self.buffers), *copied):
+            self._holds(*pair)
 
     def _on(self, place: int, step: Callable[[_OverStreams, int], None]) -> None:
         with self.at.backend.stream(self.streams[place]):
@@ -138,11 +136,11 @@ class _OverStreams:
         self.at.busy()
 
 
-#: The steps of programs over streams, and how often each is drawn.
-_OFTEN: Mapping[Callable[[_OverStreams, int], None], int] = {
-    _OverStreams.adds: 6, _OverStreams.copies_between: 5, _OverStreams.replaces: 5, _OverStreams.loads: 4,
-    _OverStreams.stores: 6, _OverStreams.works: 2,
-}  # fmt: skip
+#: The steps of programs over streams, those that are drawn more often several times.
+_DRAWN: Sequence[Callable[[_OverStreams, int], None]] = (
+    *(_OverStreams.adds,) * 6, *(_OverStreams.copies_between,) * 5, *(_OverStreams.replaces,) * 5,
+    *(_OverStreams.loads,) * 4, *(_OverStreams.stores,) * 6, *(_OverStreams.works,) * 2,
+)  # fmt: skip
 
 
 def _streams(at: At, seeds: range) -> None:
