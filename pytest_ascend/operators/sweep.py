@@ -133,8 +133,8 @@ def _copied(layout: calling.Layout) -> Callable[[torch.Tensor], torch.Tensor]:
 Pair: TypeAlias = tuple[Tensors, Tensors]
 
 #: Of so many calls the digests of one are kept, all but one run backward as well, and one follows the same call in
-#: another dtype.
-_DIGEST_EVERY, _FORWARD_ALONE_EVERY, _OTHER_DTYPE_EVERY = 3, 3, 9
+#: another dtype; beside the first calls of an operator, others are made that PyTorch refuses.
+_DIGEST_EVERY, _FORWARD_ALONE_EVERY, _OTHER_DTYPE_EVERY, _REFUSED_BESIDE = 3, 3, 9, 9
 #: Attempts to shrink a failing call; the calls whose wrong results are judged as well, if the case plants canaries.
 ATTEMPTS, _PLANTED = 60, 2
 
@@ -309,7 +309,8 @@ def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
     usual_s = time.perf_counter() - start
     if each.number % _OTHER_DTYPE_EVERY == 0:
         target.run_in_other_dtype(each.sample)
-    if target.operator.refuses and not (target.origin or _sweep_of(target).definition):
+    is_asked = target.case.dtype == target.operator.dtypes[0] and each.number < _REFUSED_BESIDE
+    if is_asked and target.operator.refuses and not (target.origin or _sweep_of(target).definition):
         refusing.check(target.operator, target.on_cpu(each.sample), target.device, each.number)
 
     def made() -> tuple[Tensors, Tensors]:  # with gradients, the results of one call, as a training has them
