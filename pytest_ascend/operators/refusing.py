@@ -11,11 +11,11 @@ import torch
 from pytest_ascend.operators import calling
 from pytest_ascend.operators.judging import alike
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.reference import Tensors
+from pytest_ascend.operators.reference import CPU, Tensors
 from pytest_ascend.operators.samples import leaves, on_leaves
 from pytest_ascend.operators.target import placed
 from pytest_ascend.records.outcome import Unsupported
-from pytest_ascend.run.comparing import Disagreement
+from pytest_ascend.run.comparing import Disagreement, refusal
 from pytest_ascend.run.outcomes import classify
 from pytest_ascend.system.dispatching import torch_is_before, unseen
 
@@ -56,27 +56,23 @@ def check(operator: Operator, given: Any, device: torch.device, turn: int) -> No
                 before = [each.clone() for each in calling.tensors(wrong)]
             except (IndexError, RuntimeError):  # there are no rows, or no such dimension
                 continue
-            refusal = _refusal(operator, wrong)
-        is_lacking = refusal is None or isinstance(classify(refusal, emulated=False), Unsupported)
-        if is_lacking or "INTERNAL ASSERT" in str(refusal):  # which is a mistake of the CPU's kernel
+            wanted = _refused(operator, wrong, CPU)
+        is_lacking = wanted is None or isinstance(classify(wanted, emulated=False), Unsupported)
+        if is_lacking or "INTERNAL ASSERT" in str(wanted):  # which is a mistake of the CPU's kernel
             continue
         shapes = ", ".join(f"{str(each.dtype)[6:]}{[*each.shape]}" for each in before)
         said = f"{operator.name} of {shapes}, whose argument {place} {what}"
-        if _refusal(operator, there) is None:
-            raise Disagreement(f"{said}: nothing is raised; the CPU raises {type(refusal).__name__}: {refusal}"[:600])
+        if _refused(operator, there, device) is None:
+            raise Disagreement(f"{said}: nothing is raised; the CPU raises {type(wanted).__name__}: {wanted}"[:600])
         with unseen():
             left: Mapping[str, Tensors] = {"": [each.cpu() for each in calling.tensors(there)]}
             if not any(alike(left, {"": [*tensors]}) for tensors in (before, calling.tensors(wrong))):
                 raise Disagreement(f"{said}: it is refused, but an input is not what it was")
 
 
-def _refusal(operator: Operator, given: Any) -> Exception | None:
-    try:
-        if callable(operator.sweep) and not operator.sweep(*given[0], **given[1]):
-            return None  # some of these end the process
-        calling.forward(operator, operator.function, *given)
-        for device in {each.device for each in calling.tensors(given) if each.device.type != "cpu"}:
-            getattr(torch, device.type).synchronize(device)
-    except Exception as error:  # noqa: BLE001 - whatever is raised is the finding
-        return error
-    return None
+def _refused(operator: Operator, given: Any, device: torch.device) -> Exception | None:
+    def call() -> None:
+        if not callable(operator.sweep) or operator.sweep(*given[0], **given[1]):  # some others end the process
+            calling.forward(operator, operator.function, *given)
+
+    return refusal(call, device)

@@ -189,6 +189,17 @@ def in_time(
     raise Disagreement(f"{said}; {limit_s * 1e3:.3g} ms are allowed. Its results were not looked at.")
 
 
+def refusal(call: Callable[[], object], device: torch.device) -> Exception | None:
+    """Return what a call raises, at once or when its device is waited for; None if nothing is raised."""
+    try:
+        call()
+        if device.type != "cpu":
+            getattr(torch, device.type).synchronize(device)
+    except Exception as error:  # noqa: BLE001 - whatever is raised is the finding
+        return error
+    return None
+
+
 def free_bytes(device: torch.device) -> int:
     """Return how much of the device's memory is free, for all processes; 0 where nobody can tell."""
     return 0 if device.type == "cpu" else int(getattr(torch, device.type).mem_get_info(device)[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -11,20 +11,10 @@ from pytest_ascend.device import Device
 from pytest_ascend.device.probe import known_answer
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import NotEmulated, Unsupported
-from pytest_ascend.run.comparing import PrecisionCompare
+from pytest_ascend.run.comparing import PrecisionCompare, refusal
 from pytest_ascend.run.outcomes import classify
 
 from . import BY_CASE, Maker
-
-
-def refused(call: Callable[[Maker], object], device: torch.device) -> Exception | None:
-    try:
-        call(Maker(device))
-        if device.type != "cpu":
-            getattr(torch, device.type).synchronize(device)
-    except Exception as error:  # noqa: BLE001 - whatever is raised is the finding
-        return error
-    return None
 
 
 @pytest.mark.ascend_cases("errors")
@@ -32,7 +22,7 @@ def test_refused(
     case: Case, npu_device: torch.device, _ascend_device: Device, precision_compare: PrecisionCompare
 ) -> None:
     name, call = BY_CASE[case]
-    wanted, found = refused(call, torch.device("cpu")), refused(call, npu_device)
+    wanted, found = (refusal(partial(call, Maker(each)), each) for each in (torch.device("cpu"), npu_device))
     assert wanted is not None, f"PyTorch itself does not refuse: {name}"
     assert found is not None, f"{name}: nothing was raised; the CPU raises {described(wanted)}"
     outcome = classify(found, emulated=_ascend_device.emulated)

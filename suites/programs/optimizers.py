@@ -217,7 +217,8 @@ def _skipped(at: At) -> None:
         shapes = tuple((4099,) if i == bad else (1 + i % 9,) for i in range(count))
         parameters = _parameters("scaler", at.device, torch.float32, shapes)
         before = [each.detach().cpu().clone() for each in parameters]
-        optimizer = torch.optim.SGD(parameters, lr=1.0)
+        optimizer = torch.optim.SGD(parameters, lr=1.0, momentum=0.5)
+        optimizer.state.update({each: {"momentum_buffer": torch.zeros_like(each)} for each in parameters})
         scaler = scaler_of(at.device.type, 1024.0)
         scaler.scale(torch.zeros((), device=at.device))
         for place, each in enumerate(parameters):
@@ -233,10 +234,14 @@ def _skipped(at: At) -> None:
         moved = before if bad is not None else [each - (i % 7 - 3.0) for i, each in enumerate(before)]
         what = f"the step is not skipped for an infinite or NaN gradient in {bad} of {count}"
         at.same([e.detach().cpu() for e in parameters], moved, what if bad is not None else "the step is not made")
+        moves = any(each["momentum_buffer"].any() for each in optimizer.state.values())
+        at.holds(moves == (bad is None), "a step that is skipped changes the momentum, or one that is made does not")
         scale = 512.0 if bad is not None else 1024.0
         at.same(scaler.get_scale(), scale, "the scale is not halved, or is for no reason")
-    one = torch.ones((), device=at.device)
-    at.same(scaler_of(at.device.type, 1024.0, enabled=False).scale(one).cpu(), one.cpu(), "a disabled scaler scales")
+    one, off = torch.nn.Parameter(torch.ones(3, device=at.device)), scaler_of(at.device.type, 1024.0, enabled=False)
+    one.grad = torch.ones_like(one)
+    off.step(torch.optim.SGD([one], lr=0.5))
+    at.same(off.scale(one).detach().cpu(), torch.full((3,), 0.5), "a disabled scaler scales, or does not step")
 
 
 def _scaled_together(at: At) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
@@ -217,7 +216,6 @@ def _out_of_memory(at: At) -> None:
     x = torch.ones(2**22, 1, device=at.device, requires_grad=True)
     doubled, last = x * x, torch.device(at.device.type, at.backend.device_count() - 1)
     elsewhere = numbered(2**10, 5).to(last)
-    gc.collect()  # what earlier cases left in cycles is not freed in between
     before = at.backend.memory_allocated()
     free, total = at.backend.mem_get_info()
     for size in (2**50, total + 2**30, free + 2**28):
