@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from pytest_ascend.operators.calling import channels_last
+from pytest_ascend.operators.calling import channels_last, tensors
 from pytest_ascend.precision import Samples
 from pytest_ascend.run import inputs
 
@@ -150,6 +152,79 @@ def _gradients(
     return {"result": result, **found}
 
 
+def _transformed(way: str, names: Iterable[str], device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+    """Derivatives in forward mode, of gradients as well (products with a Hessian); or results, gradients by batches."""
+    found = dict[str, T]()
+    for name in names:
+        call = FUNCTIONS[name].call
+        views = tuple(each.detach() for each in _leaves(name, FUNCTIONS[name], device, dtype)[1])
+        result, *backward = torch.func.vjp(call, *views)
+        batch = [torch.stack([each, each * 2]) for each in views]
+        drawn = [
+            inputs.normal(f"autograd/{name}/{way}/{i}", each.shape).to(dtype).to(device)
+            for i, each in enumerate((torch.stack([result] * 3), *views))
+        ]
+        if way == "forward":
+            squared = torch.func.grad(lambda *x: (call(*x) ** 2).sum(), tuple(range(len(views))))  # noqa: B023
+            made = [torch.func.jvp(each, views, tuple(drawn[1:]))[1] for each in (call, squared)]
+        else:
+            made = [torch.vmap(call)(*batch), torch.vmap(backward[0])(drawn[0])]
+        kinds = zip(("of it", "of gradients"), made, strict=True)
+        found |= {f"{name}: {kind}, {i}": x for kind, each in kinds for i, x in enumerate(tensors(each))}
+    return found
+
+
+def _of_others(device: torch.device) -> dict[str, list[T]]:
+    """What hooks see, functions of users, and what is kept on the host or in half precision for the backward pass."""
+
+    def whole(key: str, *shape: int) -> T:
+        return inputs.integers(f"autograd/others/{key}", shape, low=-3, high=4).float().to(device)
+
+    x, seen = whole("x", 5, 6), list[T]()
+
+    def called(w: T) -> T:
+        return (x @ w).relu() * (x @ w)
+
+    def kept(context: AbstractContextManager[Any]) -> list[T]:
+        w = whole("w", 6, 4).requires_grad_()
+        with context:
+            result = called(w)
+        return [*torch.autograd.grad(result.sum(), w)]
+
+    saved = torch.autograd.graph
+    found = {
+        "kept on the host": kept(saved.save_on_cpu()),
+        "kept on the host, pinned": kept(saved.save_on_cpu(pin_memory=device != CPU)),
+        "kept in half precision": kept(saved.saved_tensors_hooks(torch.Tensor.half, torch.Tensor.float)),
+    }
+    w = whole("w", 6, 4).requires_grad_()
+    inner = x @ w
+    inner.retain_grad()
+    result = inner.relu()
+    result.register_hook(lambda grad: grad * 2)  # type: ignore[no-untyped-call]
+    torch.autograd.backward(result.sum())
+    torch.autograd.backward((w * 3).sum())
+    assert inner.grad is not None
+    assert w.grad is not None
+    found["with hooks"] = [inner.grad, w.grad]
+    model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2)).to(device)
+    with torch.no_grad():
+        for key, each in model.named_parameters():
+            each.copy_(whole(key, *each.shape))
+    model[0].register_forward_pre_hook(lambda _, given: (given[0] + 1,))
+    model[0].register_full_backward_hook(lambda _, __, above: seen.extend(above))
+    model[2].register_forward_hook(lambda _, __, given: given * 2)
+    torch.autograd.backward(model(x).sum())
+    found["with hooks of modules"] = [*seen, *(each.grad for each in model.parameters() if each.grad is not None)]
+    row = torch.func.grad(lambda w, row: ((row @ w) ** 2).sum())
+    found["of each sample"] = [torch.vmap(row, (None, 0))(w.detach(), x)]
+    found["by columns"] = [torch.func.jacrev(called)(w.detach()), torch.func.jacfwd(called)(w.detach())]
+    given = {"weight": whole("g", 4, 6), "bias": whole("b", 4)}
+    found["of other parameters"] = [torch.func.functional_call(nn.Linear(6, 4).to(device), given, (x,))]
+    # A zero may have another sign.
+    return {name: [each.detach().cpu() + 0.0 for each in some] for name, some in found.items()}
+
+
 def _checked(at: At, name: str) -> None:
     function = FUNCTIONS[name]
     wholes, views = _leaves(name, function, at.device, torch.float32)
@@ -245,6 +320,10 @@ def _in_place(at: At) -> None:
     at.same(run(at.device), run(CPU), "gradients through views that were changed in place are wrong")
 
 
+#: Which torch has no derivatives of in forward mode, or no rules for batches.
+_NOT_TRANSFORMED = ("cdist", "lstm", "attention")
+#: By way, functions that torch_npu is known to transform wrongly, or not at all.
+_APART = {"forward": ("softmax", "max_pool2d", "linear", "bmm", "gather"), "batched": ("softmax",)}
 AUTOGRAD: Mapping[str, Row] = {
     **{name: (STANDARD, partial(_checked, name=name)) for name in FUNCTIONS},
     "exact": (SMOKE, _exact),
@@ -252,4 +331,16 @@ AUTOGRAD: Mapping[str, Row] = {
     "accumulation": (SMOKE, _accumulated),
     "dropout-mask": (SMOKE, _dropped),
     "in-place": (STANDARD, _in_place),
+    "hooks": (STANDARD, lambda at: at.same(_of_others(at.device), _of_others(CPU), "not as on the CPU")),
+    **{
+        f"{way}{name and '-'}{name}": (
+            STANDARD,
+            partial(At.defined, function=partial(_transformed, way, names), accumulation=64),
+        )
+        for way, apart in _APART.items()
+        for name, names in (
+            ("", sorted(FUNCTIONS.keys() - {*apart, *_NOT_TRANSFORMED})),
+            *((name, (name,)) for name in apart),
+        )
+    },
 }

@@ -84,6 +84,11 @@ def test_state(case: Case, npu_device: torch.device, precision_compare: Precisio
     kept = module.get_rng_state(*which)
     first = [drawn(case, npu_device) for _ in range(2)]
     module.set_rng_state(kept, *which)
+    with torch.random.fork_rng(
+        [npu_device.index or 0 for _ in which], device_type=npu_device.type if which else "cuda"
+    ):
+        torch.manual_seed(10)
+        drawn(case, npu_device)
     again = [drawn(case, npu_device) for _ in range(2)]
     precision_compare(again, first, standard="binary", name=f"{case.subject}, from a state that was kept")
 
