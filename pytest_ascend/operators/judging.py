@@ -60,21 +60,20 @@ def settings(
     if operator.exactness == FUNCTION or (backward and operator.exactness != MOVE and not summed):
         together = operator.traits.sums_all or operator.function in NORMWISE
         shaken = partial(perturbed, ulps=operator.ulps, propagated=PROPAGATED if backward else 0.0, together=together)
-        reference_runs.append(
-            {
-                name: each.reference_runs[0]
-                if _is_exact(each)
-                else [*map(shaken, each.expected, each.reference_runs[0])]
-                for name, each in results.items()
-            }
-        )
+        runs = {
+            name: each.reference_runs[0]
+            if backward and _is_exact(each)
+            else [*map(shaken, each.expected, each.reference_runs[0])]
+            for name, each in results.items()
+        }
+        reference_runs.append(runs)
     # One term would tell the judge that each element is rounded once: a function may have sums inside.
     once = operator.exactness != FUNCTION and (summed or not backward)
     return {"reference_runs": Samples(reference_runs), "accumulation": terms if once or terms > 1 else None}
 
 
 def _is_exact(result: Results) -> bool:
-    """Whether the CPU rounds nothing: the result is a copy, a choice or a small whole number, on any device."""
+    """Whether the CPU rounds nothing: a gradient is a copy, a choice or a small whole number then, on any device."""
     pairs = zip(result.expected, result.reference_runs[0], strict=True)
     known = [(right, own) for right, own in pairs if right is not None and own is not None]
     return all(own.dtype is not right.dtype and own.to(right.dtype).equal(right) for right, own in known)
