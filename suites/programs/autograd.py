@@ -225,6 +225,24 @@ def _of_others(device: torch.device) -> dict[str, list[T]]:
     return {name: [each.detach().cpu() + 0.0 for each in some] for name, some in found.items()}
 
 
+_ACTIVATIONS = "elu selu celu relu leaky_relu hardtanh silu hardswish mish"
+
+
+def _changed(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+    """Results and gradients of functions that change their input, which their formula may no longer read."""
+    found = dict[str, T]()
+    functions: dict[str, Callable[[T], T]] = {
+        **{name: partial(getattr(F, name), inplace=True) for name in _ACTIVATIONS.split()},
+        **{name: getattr(T, f"{name}_") for name in ("exp", "tanh", "sigmoid", "expm1", "sin", "square")},
+    }
+    for name, call in functions.items():
+        leaf = inputs.normal(f"autograd/changed/{name}", (5, 33)).to(dtype).to(device).requires_grad_()
+        found[name] = result = call(leaf * 1)
+        above = inputs.normal(f"autograd/changed/{name}/above", (5, 33)).to(dtype).to(device)
+        (found[f"gradient of {name}"],) = torch.autograd.grad(result, leaf, above)
+    return found
+
+
 def _checked(at: At, name: str) -> None:
     function = FUNCTIONS[name]
     wholes, views = _leaves(name, function, at.device, torch.float32)
@@ -331,6 +349,7 @@ AUTOGRAD: Mapping[str, Row] = {
     "accumulation": (SMOKE, _accumulated),
     "dropout-mask": (SMOKE, _dropped),
     "in-place": (STANDARD, _in_place),
+    "in-place-functions": (STANDARD, lambda at: at.defined(_changed, accumulation=2)),
     "hooks": (STANDARD, lambda at: at.same(_of_others(at.device), _of_others(CPU), "not as on the CPU")),
     **{
         f"{way}{name and '-'}{name}": (

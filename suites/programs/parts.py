@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import partial
 
 import torch
@@ -248,6 +249,7 @@ def _statistics(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     for momentum in (0.1, None, 1.0):
         for kind, shape in ((nn.BatchNorm1d, (9, 4)), (nn.BatchNorm2d, (3, 4, 5, 6))):
             layer = kind(4, momentum=momentum).to(device, dtype)
+            copied = deepcopy(layer)  # whose statistics stay as they are
             for turn in range(3):
                 result = layer(_x(*shape, mean=turn + 0.5, std=turn + 1).to(dtype).to(device))
             layer.eval()
@@ -256,6 +258,7 @@ def _statistics(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
             name = f"{kind.__name__}, momentum {momentum}"
             found |= {f"{name}: training": result, f"{name}: evaluation": evaluated}
             found |= {f"{name}: {key}": each.to(dtype) for key, each in layer.named_buffers()}
+            found |= {f"{name}: {key} of a copy": each.to(dtype) for key, each in copied.named_buffers()}
     return found
 
 

@@ -166,6 +166,10 @@ def _small_calls(device: torch.device) -> Iterator[str]:
         drawn = torch.stack([draw() for _ in range(300)]).cpu().double()
         if alike := len(drawn) - len(torch.unique(drawn, dim=0)):
             yield f"{name}: of 300 small calls, {alike} give what another one gave"
+    for count in (1, 3, 17):  # the last of an odd count, where numbers are made in pairs
+        last = torch.cat([torch.randn(count, device=device)[-1:] for _ in range(100)]).cpu()
+        if len(torch.unique(last)) < 90:
+            yield f"randn: the last of {count} numbers is mostly the same"
 
 
 def _attention(device: torch.device) -> Iterator[Finding | str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+from torch.utils.checkpoint import checkpoint
 
 from .rows import MIB, NOTHING_S, SMOKE, STANDARD, TIMES, At, Row, least_s
 from .soaks import ALL, GRADIENTS, Calls, Kind, Kinds, host_bytes, kinds, of_new_shapes, of_runtime
@@ -248,6 +249,20 @@ def _peaks(at: At) -> None:
         peak = (backend.max_memory_allocated() - before) / (16 * MIB)
         said = f"{name} of 16 MiB needs {peak:.2f} times that at its peak; its result {results:g}"
         at.holds(results <= peak <= results + 0.6, said)
+    needs = {}
+    for name in ("kept", "computed again"):
+        y = x[: MIB // 4].clone().requires_grad_()
+        backend.reset_peak_memory_stats()
+        before = backend.memory_allocated()
+        _deep(y) if name == "kept" else checkpoint(_deep, y, use_reentrant=False)
+        needs[name] = backend.max_memory_allocated() - before
+    at.holds(needs["computed again"] < needs["kept"] / 2, f"checkpoint saves no memory: {needs}")
+
+
+def _deep(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(16):
+        x = x.sin()
+    return x
 
 
 def _blocks(at: At) -> None:

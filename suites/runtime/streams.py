@@ -301,10 +301,14 @@ def _of_current(at: At) -> None:
     before, side = at.backend.current_stream(), at.backend.Stream()
     with at.backend.stream(side):
         inside = at.backend.current_stream()
+        with at.backend.stream(None):
+            unchanged = at.backend.current_stream()
         with at.backend.stream(before):
             pass
+        with at.backend.device(at.backend.device_count() - 1):
+            torch.ones(9, device=at.device.type)
         again = at.backend.current_stream()
-    is_set = inside == side == again and at.backend.current_stream() == before and side != before
+    is_set = inside == side == again == unchanged and at.backend.current_stream() == before and side != before
     at.holds(is_set, "the context of a stream does not set the current stream, or does not set it back")
     here, last = at.backend.current_device(), at.backend.device_count() - 1
     with at.backend.stream(at.backend.Stream(torch.device(at.device.type, last))):
