@@ -13,7 +13,6 @@ import importlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.isolation.attempts import how_it_ended
-from pytest_ascend.isolation.process import Channel, Child, Deadline, is_stopped, start
+from pytest_ascend.isolation.process import Channel, Child, Deadline, fresh, is_stopped, start
 from pytest_ascend.system.errors import FailedElsewhere
 
 if TYPE_CHECKING:
@@ -96,7 +95,8 @@ class Ranks:
             self.close()
         if not self._host or not self._folder:
             self._folder = self._new_folder()
-            self._host = _fresh(self._folder, self._environ)
+            environ = {**self._environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            self._host = fresh(__name__, str(self._folder), environ=environ)  # this process cannot be forked any more
         child, folder = self._host, self._folder
         name = f"{function.__module__}:{function.__qualname__}"
         devices = [*self._devices, *(each for each in range(count) if each not in self._devices)]
@@ -134,26 +134,6 @@ class Ranks:
 
     def _new_folder(self) -> Path:
         return Path(tempfile.mkdtemp(prefix="pytest-ascend-ranks-", dir=self._within))
-
-
-def _fresh(folder: Path, environ: Mapping[str, str]) -> Child:
-    """Start the host as a new interpreter, if this process cannot be forked."""
-    to_host, to_us = os.pipe(), os.pipe()
-    notes = os.memfd_create("notes")
-    process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-m", __name__, str(folder), str(to_host[0]), str(to_us[1])],
-        pass_fds=(to_host[0], to_us[1]),
-        stdin=subprocess.DEVNULL,
-        stdout=notes,
-        stderr=notes,
-        env={**environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        start_new_session=True,
-    )
-    for each in (to_host[0], to_us[1]):
-        os.close(each)
-    with contextlib.suppress(AttributeError):
-        process.returncode = 0  # the Child waits for it
-    return Child(process.pid, to_us[0], to_host[1], notes)
 
 
 # --- a rank ---

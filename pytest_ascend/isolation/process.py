@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -136,10 +137,13 @@ class Child:
             self._code = os.waitstatus_to_exitcode(status) if pid else None
         return self._code
 
+    def output(self) -> str:
+        """Return the stacks and messages that the process left behind."""
+        return os.pread(self._notes, os.fstat(self._notes).st_size, 0).decode(errors="replace").strip()
+
     def notes(self) -> str:
-        """Return the stacks and messages that the process left behind, and CANN's log of it."""
-        output = os.pread(self._notes, os.fstat(self._notes).st_size, 0).decode(errors="replace").strip()
-        return "\n\n".join(filter(None, (output, *plogs(self.pid, self._started))))
+        """Return the output of the process, and CANN's log of it."""
+        return "\n\n".join(filter(None, (self.output(), *plogs(self.pid, self._started))))
 
     def ask_for_stacks(self, patience_s: float = 2.0) -> str:
         """Return the Python stacks of the process, "" if it does not write them in time."""
@@ -203,6 +207,26 @@ def start(main: Callable[[Channel], None]) -> Child:
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # here and in the child, whichever is first
     return Child(pid, to_parent[0], to_child[1], notes)
+
+
+def fresh(module: str, *arguments: str, environ: Mapping[str, str]) -> Child:
+    """Run a module in a new interpreter, for what no fork can do; its last arguments are those of its channel."""
+    to_child, to_parent = os.pipe(), os.pipe()
+    notes = os.memfd_create("notes")
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-m", module, *arguments, str(to_child[0]), str(to_parent[1])],
+        pass_fds=(to_child[0], to_parent[1]),
+        stdin=subprocess.DEVNULL,
+        stdout=notes,
+        stderr=notes,
+        env=environ,
+        start_new_session=True,
+    )
+    for each in (to_child[0], to_parent[1]):
+        os.close(each)
+    with contextlib.suppress(AttributeError):
+        process.returncode = 0  # the Child waits for it
+    return Child(process.pid, to_parent[0], to_child[1], notes)
 
 
 def _live(main: Callable[[Channel], None], channel: Channel, parent: int, notes: int) -> NoReturn:

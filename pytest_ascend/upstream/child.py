@@ -1,10 +1,10 @@
-"""Run one file of others' tests as ``python file.py`` does, and write what becomes of each test as a line of JSON.
+"""Run one file of others' tests as ``python file.py`` does, and tell the parent what becomes of each test.
 
-    python -m pytest_ascend.upstream.child FILE EVENTS cpu|npu|emulated [everything]
+    python -m pytest_ascend.upstream.child FILE cpu|npu|emulated [everything] READ WRITE
 
 However a file of unittest is started, torch's ``run_tests`` too, it ends in ``TextTestRunner.run``, which is replaced.
-The process writes the names of all tests to EVENTS, reads those to run from its input, a line of JSON, and writes each
-test at its beginning and end. What a test raised is classified here, where it still is an exception.
+The process sends the names of all tests, receives those to run, and sends each test at its beginning and end.
+What a test raised is classified here, where it still is an exception.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import json
 import os
 import sys
 import time
@@ -21,22 +20,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pytest_ascend.isolation.process import Channel
 from pytest_ascend.records.census import FALLBACK, NATIVE
 from pytest_ascend.run.outcomes import classify
 
 
 class _Results(unittest.TestResult):
-    """Writes an event when a test begins, and one when it is over. Its first result that is not a pass counts."""
+    """Sends an event when a test begins, and one when it is over. Its first result that is not a pass counts."""
 
-    def __init__(self, events: Path, device: str) -> None:
+    def __init__(self, channel: Channel, device: str) -> None:
         super().__init__()
-        self.events, self.device = events, device
+        self.channel, self.say, self.device = channel, channel.send, device
         self.found: dict[str, Any] = {}
         self.began_s = 0.0
-
-    def say(self, **event: Any) -> None:
-        with self.events.open("a", encoding="utf-8", errors="replace") as file:
-            file.write(json.dumps(event) + "\n")
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
@@ -105,7 +101,7 @@ class _Runner(unittest.TextTestRunner):
     def run(self, test: Any) -> Any:
         cases = {name_of(each): each for each in _flat(test)}
         self.results.say(all=list(cases))
-        unittest.TestSuite(cases[each] for each in json.loads(sys.stdin.readline())).run(self.results)
+        unittest.TestSuite(cases[each] for each in self.results.channel.receive()["wanted"]).run(self.results)
         self.results.say(over=True)
         return self.results
 
@@ -165,8 +161,8 @@ def _prepare(*, device: str, everything: bool) -> None:
 
 def main() -> None:
     """Run the file as the main module of this process."""
-    file, events, device = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-    _Runner.results = _Results(events, device)
+    file, device = Path(sys.argv[1]), sys.argv[2]
+    _Runner.results = _Results(Channel(int(sys.argv[-2]), int(sys.argv[-1])), device)
     unittest.TextTestRunner = unittest.runner.TextTestRunner = _Runner  # type: ignore[misc]
     everything, sys.argv = "everything" in sys.argv, [str(file)]
     sys.path[:0] = [str(file.parent), str(file.parent.parent)]

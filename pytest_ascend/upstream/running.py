@@ -7,13 +7,11 @@ an outcome.
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 import os
 import re
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.environment.stack import collect
+from pytest_ascend.isolation.process import fresh
 from pytest_ascend.page import html
 from pytest_ascend.records.bounds import now
 from pytest_ascend.records.case import Case
@@ -132,69 +131,46 @@ def files_of(root: Path, wanted: Iterable[str]) -> list[Path]:
 def run(file: Path, choice: Choice, variables: Mapping[str, str]) -> Seen:
     """Run the tests of a file that are chosen."""
     seen = Seen(file, time.monotonic() + choice.file_s)
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(12):  # started anew for the tests that are left
-            if not _process(Path(folder), seen, choice, variables) or time.monotonic() >= seen.end_s:
-                break
+    for _ in range(12):  # started anew for the tests that are left
+        if not _process(seen, choice, variables) or time.monotonic() >= seen.end_s:
+            break
     return seen
 
 
-def _process(folder: Path, seen: Seen, choice: Choice, variables: Mapping[str, str]) -> bool:
+def _process(seen: Seen, choice: Choice, variables: Mapping[str, str]) -> bool:
     """Run a process for the tests that are left, and note what became of them; return whether some are left still."""
-    events, output = folder / "events", folder / "output"
-    events.write_text("", encoding="utf-8")
-    command = [sys.executable, "-m", "pytest_ascend.upstream.child", str(seen.path), str(events), choice.device]
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    with (
-        output.open("wb") as kept,
-        subprocess.Popen(  # noqa: S603
-            command + ["everything"] * choice.everything,
-            env={**os.environ, **variables, "PATH": programs},
-            stdin=subprocess.PIPE,
-            stdout=kept,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        ) as child,
-    ):
-        why = _watch(child, events, seen, choice)
-    begun = ""
-    for event in map(json.loads, events.read_text(encoding="utf-8").splitlines()):
-        if "outcome" in event:
-            seen.events.setdefault(event["test"], event)
-        if {"over", "lost"} & event.keys():
-            return "lost" in event
-        begun = event.get("test", "")
+    environ = {**os.environ, **variables, "PATH": programs}
+    how = ["everything"] * choice.everything
+    child = fresh("pytest_ascend.upstream.child", str(seen.path), choice.device, *how, environ=environ)
+    begun, why, code, since = "", "", None, math.inf  # collecting counts as the file's time only
+    while code is None and not why:
+        time.sleep(0.1)
+        code, now = child.code(), time.monotonic()  # before reading: the pipe holds all that a dead process said
+        for event in child.read():
+            begun, since = event.get("test", ""), now
+            if "all" in event:
+                seen.all[:] = event["all"]
+                left = [each for each in seen.all if each not in seen.events and choice.wants(seen.file, each)]
+                child.send(wanted=left)
+            if "outcome" in event:
+                seen.events.setdefault(begun, event)
+            if {"over", "lost"} & event.keys():
+                child.end(choice.test_s)
+                return "lost" in event
+        if code is None and now > min(since + choice.test_s, seen.end_s):
+            why = f"slow: no end within {choice.test_s:g} s" if now <= seen.end_s else "slow: the file's time was up"
+    if code:
+        why = f"the process died: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
+    last = child.output()[-2000:]
+    child.end(0)
     if begun and begun not in seen.events:
         seen.events[begun] = {"outcome": "errored", "reason": why or "the process ended amid the test"}
         return True
     if not seen.all:
-        last = output.read_text(encoding="utf-8", errors="replace").strip()[-2000:]
         said = why or last.rpartition("\n")[2] or "it has no tests"
         seen.events["(file)"] = {"outcome": "errored", "reason": f"nothing ran: {said}", "detail": last}
     return False
-
-
-def _watch(child: subprocess.Popen[bytes], events: Path, seen: Seen, choice: Choice) -> str:
-    """Tell a process which tests to run, and wait for its end or a deadline; return why it died, "" if it did not."""
-    size, since, is_told = 0, time.monotonic(), False
-    while child.poll() is None:
-        time.sleep(0.1)
-        now = time.monotonic()
-        if (grown := events.stat().st_size) != size:
-            size, since = grown, now
-        if size and not is_told and (line := events.read_text(encoding="utf-8").partition("\n"))[1]:
-            seen.all[:] = json.loads(line[0])["all"]
-            wanted = [each for each in seen.all if each not in seen.events and choice.wants(seen.file, each)]
-            assert child.stdin  # noqa: S101  it is a pipe
-            child.stdin.write(json.dumps(wanted).encode() + b"\n")
-            child.stdin.close()
-            is_told = True
-        if (is_told and now - since > choice.test_s) or now > seen.end_s:  # collecting counts as the file's time only
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            return f"slow: no end within {choice.test_s:g} s" if now <= seen.end_s else "slow: the file's time was up"
-    code = child.returncode
-    return "" if not code else f"the process died: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
 
 
 def write(report: Path, choice: Choice, rows: Iterable[ResultRecord], selection: str) -> Mapping[str, int]:
