@@ -17,7 +17,7 @@ from pytest_ascend.contact.steps import Notebook, Questions, answered
 from pytest_ascend.device.dispatcher import OperatorWatch
 from pytest_ascend.device.probe import known_answer
 from pytest_ascend.system.bundled import module
-from pytest_ascend.system.programs import tell
+from pytest_ascend.system.programs import for_now, tell
 
 #: Any, since type checkers do not know ``npu()``, which torch_npu adds to tensors.
 torch: Any = importlib.import_module("torch")
@@ -122,12 +122,9 @@ def _fresh(work: Callable[[], Any]) -> Any:
 
 
 def _different(name: str, size: int, *, switch: bool) -> int:
-    torch.use_deterministic_algorithms(switch)
-    try:
+    with for_now(torch.use_deterministic_algorithms, switch, False):
         x = torch.randn(size, size, generator=torch.Generator().manual_seed(1)).npu()
         return len({_call(name, x).cpu().numpy().tobytes() for _ in range(8)})
-    finally:
-        torch.use_deterministic_algorithms(False)
 
 
 def special() -> Questions:
@@ -171,13 +168,10 @@ def _listed(work: Callable[[], Any]) -> Any:
 
 def _bits(allow_hf32: bool) -> Any:
     """Multiply 1 + 2^-8 ... 1 + 2^-23 by 1 as matrices; what remains beside 1 shows how many bits the inputs keep."""
-    torch.npu.matmul.allow_hf32 = allow_hf32
-    try:
+    with for_now(partial(setattr, torch.npu.matmul, "allow_hf32"), allow_hf32, False):
         one = torch.ones(1, 1).npu()
         numbers = [1 + 2.0**-bits for bits in range(8, 24)]
         return torch.stack([(torch.tensor([[each]]).npu() @ one - 1)[0, 0] for each in numbers])
-    finally:
-        torch.npu.matmul.allow_hf32 = False
 
 
 def ulps() -> Questions:

@@ -6,13 +6,15 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.device import Device, device_count
 from pytest_ascend.environment.chips import PRECISION_MODE, Mode, pinned
 from pytest_ascend.environment.identity import VISIBLE
+from pytest_ascend.system.programs import for_now
 
 if TYPE_CHECKING:
     import torch
@@ -65,22 +67,14 @@ def knows_infinities() -> bool:
     return bool(_npu().utils.is_support_inf_nan())
 
 
-@contextlib.contextmanager
-def with_modes(modes: Mapping[str, Mode]) -> Iterator[None]:
+def with_modes(modes: Mapping[str, Mode]) -> contextlib.AbstractContextManager[None]:
     """Set modes that change numbers, by the names that :meth:`Npu.pin_numerics` gives, and put them back as they were.
 
     Raises NotImplementedError without a torch_npu that has these modes.
     """
     operator("npu_format_cast")
     npu = _npu()
-    before = {name: _mode(npu, name) for name in modes}
-    try:
-        for name, value in modes.items():
-            _set_mode(npu, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            _set_mode(npu, name, value)
+    return for_now(partial(_set_modes, npu), modes, {name: _mode(npu, name) for name in modes})
 
 
 def _mode(npu: Any, name: str) -> Mode:
@@ -90,6 +84,11 @@ def _mode(npu: Any, name: str) -> Mode:
     if name == "deterministic_level" and not hasattr(npu, "set_deterministic_level"):
         raise NotImplementedError("this torch_npu has no set_deterministic_level")
     return pinned(str(npu.get_device_name())).get(name, 0)  # these cannot be queried
+
+
+def _set_modes(npu: Any, modes: Mapping[str, Mode]) -> None:
+    for name, value in modes.items():
+        _set_mode(npu, name, value)
 
 
 def _set_mode(npu: Any, name: str, value: Mode) -> None:
@@ -198,7 +197,6 @@ class Npu(Device):
         ones compute in formats of their own: neither is what PyTorch promises. Chips that multiply in half precision
         only are left to do so, as they refuse a product of float32 otherwise.
         """
-        npu, modes = _npu(), pinned(self.chip())
-        for name, value in modes.items():
-            _set_mode(npu, name, value)
+        modes = pinned(self.chip())
+        _set_modes(_npu(), modes)
         return modes

@@ -23,6 +23,7 @@ from pytest_ascend.golden.files import Content, Golden, GoldenRecipe, Provenance
 from pytest_ascend.golden.store import Changes, GoldenStore
 from pytest_ascend.system.bundled import folder, module
 from pytest_ascend.system.errors import AscendError, GoldenError, UsageError
+from pytest_ascend.system.programs import for_now
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -204,14 +205,12 @@ def reproducible() -> Iterator[None]:
     """Make torch compute the same bits each time: one thread, deterministic algorithms."""
     import torch  # noqa: PLC0415 - the command line shows its help without torch
 
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    torch.set_num_threads(1)  # threads split sums, so that their number decides the last bits
-    torch.use_deterministic_algorithms(True)
-    try:
+    from pytest_ascend.system.dispatching import one_thread  # noqa: PLC0415 - loads torch
+
+    before = torch.are_deterministic_algorithms_enabled()
+    # Threads split sums, so that their number decides the last bits.
+    with one_thread(), for_now(torch.use_deterministic_algorithms, True, before):
         yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(deterministic)
 
 
 def difference(old: Golden, new: Golden) -> str:

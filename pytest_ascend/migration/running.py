@@ -22,6 +22,7 @@ from pytest_ascend.migration.target import TargetModel, floating, rebatched
 from pytest_ascend.migration.tracing import OperatorUse, Recorder, Values, size_bytes
 from pytest_ascend.system.dispatching import tensors_in
 from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.programs import for_now
 
 #: Optimizers by the option's names; their state is measured, not assumed.
 OPTIMIZERS: Mapping[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
@@ -123,14 +124,9 @@ def obstacle(error: BaseException) -> str:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Suppress torch's logs and warnings while stand-ins are tried: the notes have what matters."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+    with for_now(logging.disable, logging.CRITICAL, logging.root.manager.disable), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def as_meta(each: Any, device: torch.device | str = "meta") -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Protocol, TypeAlias
@@ -21,6 +21,7 @@ from pytest_ascend.precision.nested import widened
 from pytest_ascend.precision.stand_ins import active
 from pytest_ascend.system.dispatching import HALF, ROUNDED_INSIDE, in_rounded_steps, lacks_half, unseen
 from pytest_ascend.system.errors import GoldenError
+from pytest_ascend.system.programs import for_now
 
 #: Outputs or gradients, in order; None for a gradient that does not exist.
 Tensors: TypeAlias = list[torch.Tensor | None]
@@ -197,15 +198,9 @@ def _run(  # noqa: PLR0917 - an operator, its call, and how its inputs are chang
     )
 
 
-@contextlib.contextmanager
-def numbers_in_float64() -> Iterator[None]:
+def numbers_in_float64() -> contextlib.AbstractContextManager[None]:
     """Make torch convert integers to float64 in operators with floating results, as a quotient of two integers."""
-    usual = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(usual)
+    return for_now(torch.set_default_dtype, torch.float64, torch.get_default_dtype())
 
 
 #: Suffixes of a result's name: the reference runs by torch's CPU kernels in the dtype of the case, from contiguous

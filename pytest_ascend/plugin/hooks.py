@@ -37,7 +37,7 @@ from pytest_ascend.run import benchmarked
 from pytest_ascend.run.case_context import CaseContext, lost, watching
 from pytest_ascend.runlog.reading import recorded
 from pytest_ascend.system.errors import DeviceUnavailable, RunLogError
-from pytest_ascend.system.programs import without_garbage_collection
+from pytest_ascend.system.programs import for_now, without_garbage_collection
 from pytest_ascend.system.text import one_line, visible
 
 
@@ -313,11 +313,8 @@ class RunState:
         option, usual = item.config.option, item.config.option.tbstyle
         # Of bundled cases as Python writes tracebacks: few are read, and pytest parses whole files for its own.
         is_short = item.nodeid in self.folded and self.tells_little
-        option.tbstyle = "native" if is_short else usual
-        try:
+        with for_now(partial(setattr, option, "tbstyle"), "native" if is_short else usual, usual):
             report = yield
-        finally:
-            option.tbstyle = usual
         if (context := item.stash.get(CONTEXT, None)) is None:
             return report
         if call.excinfo is not None and context.error_outcome is None:

@@ -24,6 +24,7 @@ from pytest_ascend.precision.formats import ALLOWANCES, Floats
 from pytest_ascend.precision.settings import Request, explain
 from pytest_ascend.precision.stand_ins import active
 from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, Worst, told
+from pytest_ascend.system.programs import for_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,13 +350,13 @@ def without_hf32(device: str | torch.device) -> Iterator[str]:
         torch.zeros(1, device=device)  # the settings of an NPU that is not in use yet cannot be read
     changed = of_chip()[1]
     parts = [getattr(torch.npu, name.split(".")[2]) for name in changed]  # type: ignore[attr-defined]
-    for part in parts:
-        part.allow_hf32 = False
-    try:
-        yield f"{' and '.join(changed)} switched off for this comparison: HF32 has 10 or 11 bits" if changed else ""
-    finally:
+
+    def allow(is_so: bool) -> None:
         for part in parts:
-            part.allow_hf32 = True
+            part.allow_hf32 = is_so
+
+    with for_now(allow, False, True):
+        yield f"{' and '.join(changed)} switched off for this comparison: HF32 has 10 or 11 bits" if changed else ""
 
 
 #: The dtypes that are examined, and up to how many elements: examining needs tensors of the same size.

@@ -37,6 +37,7 @@ from pytest_ascend.precision.stand_ins import (
 )
 from pytest_ascend.system.dispatching import HALF, unseen
 from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.programs import for_now
 
 
 class Mode(NamedTuple):
@@ -401,15 +402,10 @@ def _copied(subject: Any, owner: nn.Module, convert: Change | None = None) -> An
     return module if subject is owner else getattr(module, subject.__name__)
 
 
-@contextlib.contextmanager
-def _other_seeds() -> Iterator[None]:
+def _other_seeds() -> contextlib.AbstractContextManager[None]:
     """Have functions that seed torch's generator set another seed."""
-    usual = torch.manual_seed
-    torch.manual_seed = lambda seed: usual(seed ^ 1)
-    try:
-        yield
-    finally:
-        torch.manual_seed = usual
+    usual: Any = torch.manual_seed
+    return for_now(partial(setattr, torch, "manual_seed"), lambda seed: usual(seed ^ 1), usual)
 
 
 def _shapes(tensors: Iterable[Tensor]) -> list[torch.Size]:

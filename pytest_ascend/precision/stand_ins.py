@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_map
 from pytest_ascend.environment.chips import multiplies
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.system.dispatching import HALF, EagerDispatchMode, lacks_half, slow_dtypes, without_modes
+from pytest_ascend.system.programs import for_now
 
 #: torch's message for a kernel without a dtype.
 _LACKS = re.compile(r"not implemented for|Double|float64|Could not run|expected .* dtype|to be (Float|BFloat)", re.I)
@@ -83,15 +84,10 @@ STAND_INS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-@contextlib.contextmanager
-def without_onednn() -> Iterator[None]:
+def without_onednn() -> contextlib.AbstractContextManager[None]:
     """Compute with torch's own kernels."""
-    enabled = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.enabled = enabled
+    onednn: Any = torch.backends.mkldnn
+    return for_now(functools.partial(setattr, onednn, "enabled"), False, onednn.enabled)
 
 
 class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad

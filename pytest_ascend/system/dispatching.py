@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -14,6 +14,8 @@ from torch._C._dynamo import eval_frame
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
+
+from pytest_ascend.system.programs import for_now
 
 T = TypeVar("T")
 HALF = (torch.float16, torch.bfloat16)
@@ -91,18 +93,16 @@ def unseen() -> contextlib.AbstractContextManager[object]:
     return guard
 
 
-@contextlib.contextmanager
-def with_autograd() -> Iterator[None]:
+def with_autograd() -> contextlib.AbstractContextManager[None]:
     """Record gradients within a mode too, which is called below autograd."""
     keys = [torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView]  # noqa: SLF001
     excluded = [key for key in keys if torch._C._dispatch_tls_is_dispatch_key_excluded(key)]  # noqa: SLF001
-    for key in excluded:
-        torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)  # noqa: SLF001
-    try:
-        yield
-    finally:
+
+    def exclude(is_so: bool) -> None:
         for key in excluded:
-            torch._C._dispatch_tls_set_dispatch_key_excluded(key, True)  # noqa: SLF001
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, is_so)  # noqa: SLF001
+
+    return for_now(exclude, False, True)
 
 
 def torch_is_before(major: int, minor: int) -> bool:
@@ -191,15 +191,9 @@ def in_rounded_steps(compute: Callable[[], T]) -> T:
         return threads.submit(run).result()
 
 
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> contextlib.AbstractContextManager[None]:
     """Compute in one thread: small tensors take longer in several, much longer on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    return for_now(torch.set_num_threads, 1, torch.get_num_threads())
 
 
 @functools.cache

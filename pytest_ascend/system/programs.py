@@ -13,10 +13,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+V = TypeVar("V")
 
 #: How long to wait for a killed program to end.
 _KILLED_S = 0.2
@@ -43,17 +46,23 @@ def process_began() -> float:
 
 
 @contextlib.contextmanager
-def memory_limited(more_bytes: int) -> Iterator[None]:
+def for_now(put: Callable[[V], object], value: V, before: V) -> Iterator[None]:
+    """Put a value where ``before`` is, which comes back at the end."""
+    try:
+        put(value)
+        yield
+    finally:
+        put(before)
+
+
+def memory_limited(more_bytes: int) -> contextlib.AbstractContextManager[None]:
     """Let this process take at most ``more_bytes`` of memory more than now: allocations beyond it fail."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     held = re.search(r"VmData:\s*(\d+) kB", Path("/proc/self/status").read_text("ascii", "replace"))
     limit = (int(held[1]) << 10) + more_bytes if held else resource.RLIM_INFINITY
     bounds = [each for each in (limit, soft, hard) if each != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min(bounds, default=resource.RLIM_INFINITY), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    limited = min(bounds, default=resource.RLIM_INFINITY), hard
+    return for_now(partial(resource.setrlimit, resource.RLIMIT_DATA), limited, (soft, hard))
 
 
 def resident_bytes() -> int:
@@ -72,13 +81,8 @@ def give_back() -> None:
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
     """Disable garbage collection for work that makes none: each search visits all objects, such as those of torch."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
+    with for_now(lambda on: gc.enable() if on else gc.disable(), False, gc.isenabled()):
         yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)

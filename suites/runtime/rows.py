@@ -15,6 +15,7 @@ from pytest_ascend.precision import Samples
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare, agrees, in_time
+from pytest_ascend.system.programs import for_now
 
 T = torch.Tensor
 MIB = 2**20
@@ -105,15 +106,10 @@ def _work(device: torch.device) -> tuple[int, int]:
     return size, max(1, round(BUSY_S / took))
 
 
-@contextlib.contextmanager
-def deterministic(wanted: bool = True) -> Iterator[None]:
-    before = torch.get_deterministic_debug_mode()
+def deterministic(wanted: bool = True) -> contextlib.AbstractContextManager[None]:
+    before: Any = torch.get_deterministic_debug_mode()
     # As use_deterministic_algorithms does, which also imports torch's compiler.
-    torch.set_deterministic_debug_mode("error" if wanted else "default")
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(before)
+    return for_now(torch.set_deterministic_debug_mode, "error" if wanted else "default", before)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from pytest_ascend.device import npu
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
 from pytest_ascend.precision.stand_ins import rms_norm, swiglu
+from pytest_ascend.system.programs import for_now
 
 from ..entry import by_name, given_as_made, in_family, on_copies, ties_forgiven
 from .routing import choices
@@ -400,11 +401,8 @@ def _owners(counts: T) -> T:
 def _call_grouped_gate(apply: Any, x: T, weight: T, scale: T, rows: T, ends: T) -> Any:
     """Multiply by weights in the format NZ, the only one that CANN takes here."""
     config, cast = npu.Npu().module.config, npu.operator("npu_format_cast")
-    config.allow_internal_format = True
-    try:
+    with for_now(partial(setattr, config, "allow_internal_format"), True, False):  # as a run sets it
         return apply(x, cast(weight, _NZ), ends, scale, rows)[:2]
-    finally:
-        config.allow_internal_format = False  # as a run sets it
 
 
 def _kronecker(x: T, p1: T, p2: T) -> tuple[T, T]:
