@@ -36,6 +36,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Rule, Verdict
 from pytest_ascend.runlog.contents import FULL, Attempted, LeftBehind, Quarantined, Resumed, TimeStamped
 from pytest_ascend.runlog.reading import broken_chain
+from pytest_ascend.system.groups import by_key
 from pytest_ascend.system.suites import describe
 from pytest_ascend.system.text import some_of
 from pytest_ascend.verdict.merge import LONGEST
@@ -261,10 +262,8 @@ def follows(result: ResultRecord, noted: int) -> bool:
 
 def known_deviations(candidate: Candidate) -> Iterator[str]:
     """Waivers are those of the release, word for word; what the release expects to fail has not passed."""
-    by_why: dict[str, list[str]] = {}
-    for each in candidate.results:
-        for why in waived_otherwise(each, candidate.known):
-            by_why.setdefault(why, []).append(each.case.id)
+    found = ((each.case.id, why) for each in candidate.results for why in waived_otherwise(each, candidate.known))
+    by_why = by_key((why, name) for name, why in found)
     yield from (f"{counted_cases(len(names))} {why}: {some_of(names)}" for why, names in by_why.items())
 
 

@@ -16,6 +16,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.system.errors import UsageError, told
 from pytest_ascend.system.files import read_regular
+from pytest_ascend.system.groups import by_key
 
 SCHEMA = 1
 #: The file beside the manifest, and the command that writes it.
@@ -58,9 +59,7 @@ def part(cases: Iterable[Case], durations_s: Mapping[str, float], shard: Shard) 
     The longest unit goes to the shard with the least work, and so on (R. L. Graham, "Bounds on multiprocessing timing
     anomalies", SIAM Journal on Applied Mathematics 17, 1969: at most a third longer than the best division).
     """
-    units: dict[str, list[Case]] = {}
-    for case in cases:
-        units.setdefault(unit(case), []).append(case)
+    units = by_key((unit(case), case) for case in cases)
     lengths = {name: sum(durations_s.get(case.id, USUAL_S) for case in units[name]) for name in units}
     loads = [0.0] * shard.count
     mine: set[str] = set()

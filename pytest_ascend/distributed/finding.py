@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
@@ -10,6 +9,7 @@ from math import isfinite
 from typing import Any
 
 from pytest_ascend.system.bundled import table
+from pytest_ascend.system.groups import by_key
 
 #: Half a unit in the last place, by dtype: the error of one rounding.
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
@@ -66,10 +66,7 @@ def _is_sharded(ranks: Mapping[int, Sequence[Line]]) -> bool:
 
 
 def _by_step(lines: Iterable[Line]) -> dict[int, list[Line]]:
-    found: dict[int, list[Line]] = defaultdict(list)
-    for each in lines:
-        found[each["step"]].append(each)
-    return found
+    return by_key((each["step"], each) for each in lines)
 
 
 # --- data ---
@@ -135,10 +132,8 @@ def _gradients(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
         return
     steps = {rank: _by_step(lines) for rank, lines in _of(ranks, "gradient").items()}
     for step in sorted(set.intersection(*(set(each) for each in steps.values()))):
-        by_name: dict[str, list[Line]] = defaultdict(list)
-        for by_step in steps.values():
-            for name, each in {each["name"]: each for each in by_step[step]}.items():
-                by_name[name].append(each)
+        last = ({each["name"]: each for each in by_step[step]} for by_step in steps.values())
+        by_name = by_key(pair for of_rank in last for pair in of_rank.items())
         apart = [
             name
             for name, lines in by_name.items()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from pytest_ascend.doctor import cann, combination, devices, files, settings  # noqa: F401  they register their checks
-from pytest_ascend.doctor.findings import CHECKS, SEVERITIES, Diagnosis, Observation, Rule
+from pytest_ascend.doctor.findings import CHECKS, SEVERITIES, Diagnosis, Rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.compatibility import Compatibility, load
 from pytest_ascend.environment.machine import Machine
 from pytest_ascend.environment.signs import EMULATED_VARIABLE
 from pytest_ascend.system.bundled import table
+from pytest_ascend.system.groups import by_key
 from pytest_ascend.system.text import one_line
 
 #: All rules. Findings of one severity are in this order: causes of other findings come first.
@@ -35,9 +36,7 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
         environ = {name: value for name, value in machine.environ.items() if not name.startswith("ASCEND_")}
         machine = replace(machine, environ=environ)
     survey = Survey(machine, compatibility or load())
-    seen: dict[str, list[Observation]] = {}
-    for each in (observation for check in CHECKS for observation in check(survey)):
-        seen.setdefault(each.rule, []).append(each)
+    seen = by_key((each.rule, each) for check in CHECKS for each in check(survey))
     found = [rule.finding(each) for rule in RULES for each in seen.get(rule.id, ())[:MOST_OF_ONE]]
     where = "this machine" if survey.machine.is_this else f"the files below {survey.machine.tree.root}"
     return Diagnosis(

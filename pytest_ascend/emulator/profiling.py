@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pytest_ascend.system.groups import by_key
+
 #: What torch_npu starts, below ASCEND_HOME_PATH, and what it looks for beside it.
 PROGRAM = Path("tools/profiler/bin/msprof")
 BESIDE = Path("tools/profiler/profiler_tool/analysis/msprof/msprof.py")
@@ -81,9 +83,7 @@ def _summary(operators: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _statistics(operators: list[dict[str, Any]], first: dict[str, str], prefix: str = "") -> list[dict[str, Any]]:
     """Return rows of op_statistic or api_statistic: count and times by name; ``first`` names the first columns."""
-    found: dict[str, list[int]] = {}
-    for each in operators:
-        found.setdefault(each["name"].removeprefix(prefix), []).append(each["end"] - each["start"])
+    found = by_key((each["name"].removeprefix(prefix), each["end"] - each["start"]) for each in operators)
     total = sum(map(sum, found.values())) or 1
     return [
         {

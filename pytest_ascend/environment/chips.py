@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from pytest_ascend.environment import measured
 from pytest_ascend.system.bundled import table
 from pytest_ascend.system.errors import UsageError, choice
+from pytest_ascend.system.groups import by_key
 
 GB = 2**30
 
@@ -216,11 +217,7 @@ def limits(operator: str, family: str) -> Limits:
 
 @functools.cache
 def _callers() -> Mapping[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for function, page in _operators().items():
-        for name in page.get("used_by", ()):
-            found.setdefault(name, []).append(function)
-    return found
+    return by_key((name, function) for function, page in _operators().items() for name in page.get("used_by", ()))
 
 
 def documented(operator: str) -> Sequence[str]:

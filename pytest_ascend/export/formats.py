@@ -19,6 +19,7 @@ from msgspec import to_builtins
 
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.system import figures
+from pytest_ascend.system.groups import by_key
 from pytest_ascend.system.version import __version__
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import Cause, causes_of
@@ -88,10 +89,7 @@ _STANDARD = next(each for each in COLUMNS if each.name == "standard")
 def junit(summary: Summary) -> str:
     """Return JUnit XML: a test suite for each suite, a test case for each case, our outcome among its properties."""
     root = ET.Element("testsuites", name="pytest-ascend")
-    by_suite: dict[str, list[ResultRecord]] = {}
-    for each in summary.results:
-        by_suite.setdefault(each.case.suite, []).append(each)
-    for suite, results in by_suite.items():
+    for suite, results in by_key((each.case.suite, each) for each in summary.results).items():
         kinds = Counter(_JUNIT.get(each.outcome_name, "") for each in results)
         counts = {"failures": kinds["failure"], "errors": kinds["error"], "skipped": kinds["skipped"]}
         head = ET.SubElement(root, "testsuite", name=evidence.line(suite), tests=str(len(results)))

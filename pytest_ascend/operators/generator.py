@@ -35,6 +35,7 @@ from pytest_ascend.operators.samples import (
     with_sizes,
 )
 from pytest_ascend.run.inputs import FROM_TABLE, Chance
+from pytest_ascend.system.groups import by_key
 
 #: Calls of the table with their places in it; the replacement for each size, and the name of what this varies.
 Placed: TypeAlias = list[tuple[int, Sample]]
@@ -188,9 +189,8 @@ def kinds_of(templates: Placed) -> list[list[int]]:
             return [size == 1 for size in leaf.shape]
         return leaf if isinstance(leaf, (str, bool)) else type(leaf).__name__
 
-    found: dict[str, list[int]] = {}
-    for number, (_, each) in enumerate(templates):
-        found.setdefault(repr(on_leaves(kind, (each.args, dict(each.kwargs)))), []).append(number)
+    kinds = (repr(on_leaves(kind, (each.args, dict(each.kwargs)))) for _, each in templates)
+    found = by_key((key, number) for number, key in enumerate(kinds))
     reduced = [of for of in found.values() if templates[of[0]][1].kwargs.get("reduction", "mean") != "none"]
     whole = [of for of in found.values() if of not in reduced]
     if not reduced or not whole:

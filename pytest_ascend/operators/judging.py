@@ -28,6 +28,7 @@ from pytest_ascend.records.record import CallDigests
 from pytest_ascend.records.verdict import Limit
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.system.dispatching import unseen
+from pytest_ascend.system.groups import by_key
 
 #: Gradients are computed from the forward result, whose error may be up to three times that of rounding alone.
 PROPAGATED = 3.0
@@ -200,10 +201,7 @@ def alike(actual: Mapping[str, Tensors], wanted: Mapping[str, Tensors]) -> tuple
 
 def joined(results: Iterable[Joined]) -> Joined:
     """Return all elements of several such results in one flat tensor per dtype."""
-    parts: dict[str, list[torch.Tensor]] = {}
-    for each in results:
-        for dtype, elements in each.items():
-            parts.setdefault(dtype, []).append(elements)
+    parts = by_key(pair for each in results for pair in each.items())
     return {dtype: torch.cat(found) if len(found) > 1 else found[0] for dtype, found in parts.items()}
 
 

@@ -26,6 +26,7 @@ from pytest_ascend.records.outcome import Passed
 from pytest_ascend.runlog.contents import FULL, digest
 from pytest_ascend.runlog.reading import opened
 from pytest_ascend.system.files import read_regular, write_file
+from pytest_ascend.system.groups import by_key
 from pytest_ascend.system.version import __version__
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import GROUPED, causes_of
@@ -191,10 +192,8 @@ def to_dict(points: Iterable[Point]) -> dict[str, Any]:
 
 def grouped(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
     """Return the runs of each combination and level in order of time; duplicates count once."""
-    found: dict[tuple[str, str], list[Point]] = {}
-    for each in sorted({point.run_id: point for point in points}.values(), key=lambda point: point.started):
-        found.setdefault((each.combination, each.level), []).append(each)
-    return found
+    ordered = sorted({point.run_id: point for point in points}.values(), key=lambda point: point.started)
+    return by_key(((each.combination, each.level), each) for each in ordered)
 
 
 def _combination(number: int, title: str, runs: Sequence[Point]) -> View:
@@ -226,10 +225,7 @@ def _causes(runs: Sequence[Point]) -> Iterator[View]:
 
     Each has the first and the last run with it; ``is_gone`` if the latest run does not have it.
     """
-    seen: dict[str, list[Point]] = {}
-    for point in runs:
-        for cause in point.causes:
-            seen.setdefault(cause, []).append(point)
+    seen = by_key((cause, point) for point in runs for cause in point.causes)
     gone = {cause: cause not in runs[-1].causes for cause in seen}
     for cause in sorted(seen, key=lambda each: (gone[each], -seen[each][-1].causes[each][0], each)):
         points = seen[cause]

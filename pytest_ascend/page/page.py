@@ -23,6 +23,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import FULL, SUBSET
 from pytest_ascend.system import figures
 from pytest_ascend.system import suites as bundled
+from pytest_ascend.system.groups import by_key
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import Cause, KnownCause, causes_of, known_causes, not_emulated
 from pytest_ascend.verdict.columns import columns_of, link, tally
@@ -232,9 +233,7 @@ def cause_card(cause: Cause, summary: Summary) -> View:
 
 def suites(results: Iterable[ResultRecord], *, emulated: bool = False) -> Iterator[View]:
     """Yield a section for each suite with cases in the run, folded at first; the script lays out its cases."""
-    by_suite: dict[str, list[ResultRecord]] = {}
-    for result in results:
-        by_suite.setdefault(result.case.suite, []).append(result)
+    by_suite = by_key((result.case.suite, result) for result in results)
     known = (*bundled.suites(), "user")
     order = [*(suite for suite in known if suite in by_suite), *(suite for suite in by_suite if suite not in known)]
     for number, suite in enumerate(order):

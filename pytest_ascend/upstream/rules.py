@@ -18,6 +18,7 @@ import msgspec
 
 from pytest_ascend.system.errors import told
 from pytest_ascend.system.files import read_regular
+from pytest_ascend.system.groups import by_key
 from pytest_ascend.upstream.lists import LIMIT_BYTES, Listed
 
 #: test_NAME_OPERATOR_npu_DTYPE: what a test is about cannot be told from its name alone, so the dtype and the rest are.
@@ -89,10 +90,8 @@ def derive(listed: Listed, ids: Iterable[str], source: str, operators: Collectio
     reasons = {each: entry.reason for each, _ in every if (entry := listed.of(*each.split("::", 1)))}
     left, found = set(reasons), list[tuple[tuple[Any, ...], int, int]]()
     for kind in _KINDS:
-        groups: dict[tuple[str, ...], list[str]] = {}
-        for each, of in every:
-            if of[_OPERATOR] or _OPERATOR not in kind or len(kind) > 2:
-                groups.setdefault(tuple(of[at] if at in kind else ANY for at in range(4)), []).append(each)
+        fitting = (row for row in every if row[1][_OPERATOR] or _OPERATOR not in kind or len(kind) > 2)
+        groups = by_key((tuple(of[at] if at in kind else ANY for at in range(4)), each) for each, of in fitting)
         for named, group in groups.items():
             fresh = [each for each in group if each in left]
             spared = sum(each not in reasons for each in group)
@@ -110,9 +109,7 @@ def derive(listed: Listed, ids: Iterable[str], source: str, operators: Collectio
 
 
 def _joined(rows: list[tuple[tuple[Any, ...], int, int]], place: int) -> list[tuple[tuple[Any, ...], int, int]]:
-    joined: dict[tuple[Any, ...], list[tuple[Any, int, int]]] = {}
-    for row, count, spared in rows:
-        joined.setdefault((*row[:place], *row[place + 1 :]), []).append((row[place], count, spared))
+    joined = by_key(((*row[:place], *row[place + 1 :]), (row[place], count, spared)) for row, count, spared in rows)
     found = []
     for rest, group in joined.items():
         several, counts, spares = zip(*group, strict=True)

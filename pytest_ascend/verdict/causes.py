@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from pytest_ascend.records.case import OWN, OWN_TEST, Case
 from pytest_ascend.records.outcome import Disputed, Failed, Fallback, NotEmulated, NotRun, Waived
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.system.groups import by_key
 from pytest_ascend.system.suites import describe
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.summary import ORDER
@@ -84,9 +85,7 @@ def causes_of(results: Iterable[ResultRecord], manifest: tuple[Case, ...] = ()) 
     With the ``manifest`` of all cases, results that passed may be left out.
     """
     results = tuple(results)
-    by_outcome = defaultdict[str, list[ResultRecord]](list)
-    for each in results:
-        by_outcome[each.outcome_name].append(each)
+    by_outcome = by_key((each.outcome_name, each) for each in results)
     if by_outcome.keys().isdisjoint(GROUPED):
         return ()
     executed = Counter(_described(manifest or tuple(each.case for each in results)))
@@ -120,10 +119,8 @@ class KnownCause:
 
 def known_causes(results: Iterable[ResultRecord]) -> tuple[KnownCause, ...]:
     """Return the causes of all waived and disputed cases, defects before limits, then the largest first."""
-    found = defaultdict[str, list[ResultRecord]](list)
-    for each in results:
-        if each.outcome_name in (Waived.name, Disputed.name):
-            found[str(each.waiver.get("cause") or each.waiver.get("reason") or each.reason)].append(each)
+    known = (each for each in results if each.outcome_name in (Waived.name, Disputed.name))
+    found = by_key((str(each.waiver.get("cause") or each.waiver.get("reason") or each.reason), each) for each in known)
     causes = []
     for name, cases in found.items():
         waiver = cases[0].waiver
@@ -133,10 +130,8 @@ def known_causes(results: Iterable[ResultRecord]) -> tuple[KnownCause, ...]:
 
 def not_emulated(results: Iterable[ResultRecord]) -> tuple[Cause, ...]:
     """Return the cases for which the emulated device lacks an operator, by its message, the largest group first."""
-    found = defaultdict[str, list[ResultRecord]](list)
-    for each in results:
-        if each.outcome_name == NotEmulated.name:
-            found[_without_numbers(each.reason)].append(each)
+    lacking = (each for each in results if each.outcome_name == NotEmulated.name)
+    found = by_key((_without_numbers(each.reason), each) for each in lacking)
     ordered = sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))
     return tuple(_cause((("error", text),), cases, 0) for text, cases in ordered)
 
