@@ -102,10 +102,7 @@ class Ranks:
         devices = [*self._devices, *(each for each in range(count) if each not in self._devices)]
         call = {"count": count, "kind": self.kind, "devices": devices[:count]}
         child.send(**call, function=name, arguments=arguments, limit_s=limit_s, folder=str(folder))
-        deadline, found = Deadline(child.pid, limit_s + START_LIMIT_S), child.read()
-        while not (found or deadline.is_over() or child.code() is not None):
-            time.sleep(0.001)
-            found = child.read()
+        found = child.wait(Deadline(child.pid, limit_s + START_LIMIT_S))
         if not found:
             why = "gave no answer" if child.code() is None else f"ended with {child.code()}"
             said = child.notes()

@@ -118,13 +118,17 @@ class Child:
             while os.read(self.reading, 1 << 20):
                 pass
 
+    def wait(self, deadline: Deadline) -> list[dict[str, Any]]:
+        """Wait for messages, and return them; none if the process ended without, or is late."""
+        while True:
+            is_last = self.code() is not None or deadline.is_over()  # before reading: the pipe holds all of a dead one
+            if (found := self.read()) or is_last:
+                return found
+            time.sleep(0.001)
+
     def result(self, limit_s: float) -> dict[str, Any]:
         """Wait for the only message of a process and for its end; {"failure": why} if there is none."""
-        deadline, found, over = Deadline(self.pid, limit_s), list[dict[str, Any]](), False
-        while not found and not over and not deadline.is_over():
-            over = self.code() is not None
-            found = self.read()
-            time.sleep(0.002)
+        found = self.wait(Deadline(self.pid, limit_s))
         code, notes = self.code(), self.notes()
         why = f"its process gave no answer within {limit_s:g} s" if code is None else f"its process ended with {code}"
         self.end(0)

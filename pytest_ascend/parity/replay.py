@@ -11,7 +11,6 @@ import io
 import json
 import math
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -234,23 +233,16 @@ def judge(dump: Dump) -> Iterator[CallVerdict]:
 
     while done < len(work):
         child = start(judge_rest)
-        deadline, why = Deadline(child.pid, CALL_LIMIT_S), ""
-        while done < len(work) and not why:
-            over = child.code()
-            found = [CallVerdict(**each) for each in child.read()]
-            if found:
-                yield from found
-                done += len(found)
-                deadline.allow(CALL_LIMIT_S)
-            elif over is not None:
-                why = f"the CPU: its process ended with {over}"
-            elif deadline.is_over():
-                why = f"the CPU: it took more than {CALL_LIMIT_S:g} s"
-            else:
-                time.sleep(0.005)
+        deadline = Deadline(child.pid, CALL_LIMIT_S)
+        while done < len(work) and (found := child.wait(deadline)):
+            yield from (CallVerdict(**each) for each in found)
+            done += len(found)
+            deadline.allow(CALL_LIMIT_S)
+        code = child.code()
         child.end(0)
-        if why:
-            yield CallVerdict(f"{work[done][0].name}.{work[done][1]}", NOT_JUDGED, why)
+        if done < len(work):
+            why = f"it took more than {CALL_LIMIT_S:g} s" if code is None else f"its process ended with {code}"
+            yield CallVerdict(f"{work[done][0].name}.{work[done][1]}", NOT_JUDGED, f"the CPU: {why}")
             done += 1
 
 
