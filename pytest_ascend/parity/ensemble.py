@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TypeAlias
 
 import torch
@@ -122,6 +122,7 @@ def moved(weight: Tensor, key: str, by: int = 1) -> Tensor:
 #: image, channel or row of a tensor begins where another did, and swapped ones are noticed.
 KEPT = BUCKETS = 64
 PERIOD = BUCKETS * 1021
+_signs = cache(partial(inputs.signs, "parity/fingerprint", PERIOD))
 
 
 def fingerprints(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -146,11 +147,6 @@ def fingerprint(tensor: Tensor) -> Tensor:
     # A power of two near the square root of the number of elements in a sum.
     sums = (total * _signs()).reshape(-1, BUCKETS).sum(0) * 2.0 ** -((rows.bit_length() - 1) // 2)
     return torch.cat([flat[places], sums.to(flat.dtype)])
-
-
-@cache
-def _signs() -> Tensor:
-    return inputs.signs("parity/fingerprint", PERIOD)
 
 
 #: Makes results comparable: takes a reference run's and the device's tensors by name, returns the former adapted.

@@ -17,6 +17,7 @@ from pytest_ascend.plugin.session import RunRecorder
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.system import figures
+from pytest_ascend.system.programs import for_now
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.summary import ORDER
 
@@ -130,14 +131,12 @@ def folded(terminal: Any, bundled: Collection[str], *, all_warnings: bool) -> It
     # pytest's short summary has these, and our own.
     names = ("failed", "error", "warnings", "unsupported", "fallback", "flaky", "waived", "not-emulated")
     kept = {name: list(terminal.stats[name]) for name in names if name in terminal.stats}
-    warned = 0
+    shown, warned = dict[str, list[Any]](), 0
     for name, reports in kept.items() if bundled else ():
         left = [each for each in reports if getattr(each, "nodeid", "") not in bundled]
         if name == "warnings":
             left = [] if all_warnings else left
             warned = len(reports) - len(left)
-        terminal.stats[name] = left
-    try:
+        shown[name] = left
+    with for_now(terminal.stats.update, shown, kept):
         yield warned
-    finally:
-        terminal.stats.update(kept)

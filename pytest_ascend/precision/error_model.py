@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import as_strided
+from numpy.lib.stride_tricks import sliding_window_view
 
 from pytest_ascend.precision.errors import FAR, Measurement, QuickMeasurement
 from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Floats, Format, Ints, Setting
@@ -126,7 +126,7 @@ def inner_by_model(setting: Setting, exponents: Ints, allowances: Allowances, fa
     size = np.maximum(setting.scale or setting.root_mean_square, np.ldexp(1.0, np.minimum(exponents + 1, 1023)))
     bound = factor * math.sqrt(terms) * accumulator * size
     if setting.accumulation is None and form.digits < 24:
-        bound = bound + factor / allowances.sums * allowances.short_roundings * form.roundoff * size
+        bound = bound + factor / allowances.sums * allowances.short_roundings * 2.0**-form.digits * size
     allowed: Floats = bound if setting.finer else 2 * bound
     return allowed
 
@@ -292,9 +292,7 @@ def sliding_max(values: Floats, half_width: int) -> Floats:
         return np.full(values.shape, np.maximum.reduce(values))
     padded = np.zeros(values.size + 2 * half_width)
     padded[half_width : half_width + values.size] = values
-    step = padded.strides[0]
-    windows = as_strided(padded, (values.size, 2 * half_width + 1), (step, step))
-    largest: Floats = np.maximum.reduce(windows, axis=1)
+    largest: Floats = np.maximum.reduce(sliding_window_view(padded, 2 * half_width + 1), axis=1)
     return largest
 
 

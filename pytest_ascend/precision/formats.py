@@ -32,11 +32,6 @@ class Format:
     #: Whether squares and sums of ordinary numbers overflow: True for float16 and 8-bit formats, not bfloat16.
     has_short_range: bool
 
-    @property
-    def roundoff(self) -> float:
-        """The largest relative error of one rounding: half a unit in the last place of 1."""
-        return 2.0**-self.digits
-
     def ulp(self, values: Floats) -> Floats:
         """Return the unit in the last place of this format at each of ``values`` (finite, not negative, any shape)."""
         return self.ulp_of_octave((values.view(np.int64) >> 52 & 0x7FF) - 1023)
