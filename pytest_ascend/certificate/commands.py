@@ -20,7 +20,7 @@ from pytest_ascend.coverage import expectations
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.runlog.contents import TimeStamped
 from pytest_ascend.runlog.reading import LogReader
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, with_type
 from pytest_ascend.system.files import write_file
 from pytest_ascend.system.text import one_line
 from pytest_ascend.system.translation import language_option
@@ -209,11 +209,10 @@ def certificate_export(*, certificate: Path, form: str, output: Path, key: Path,
         found.log.seek(0)
         summary = summarise(LogReader(Path(package.LOG), found.log).run())
         claims = found.claims
-        try:
+        kinds = (LookupError, TypeError, AttributeError, ValueError)  # the signer may omit anything
+        message, why = f"{package.STATEMENT} is none of this release", lambda error: one_line(with_type(error))
+        with package.refused(message, package.STATEMENT, *kinds, why=why):
             content = export.in_toto(claims, summary, private) if private else export.workbook(claims, summary)
-        except (LookupError, TypeError, AttributeError, ValueError) as error:  # the signer may omit anything
-            message = f"{package.STATEMENT} is none of this release: {type(error).__name__}: {one_line(str(error))}"
-            raise package.CertificateError(message, part=package.STATEMENT) from error
     write_file(output, content)
     click.echo(f"{form}: {output}")
 
@@ -225,5 +224,5 @@ def certificate_key(*, private: Path, passphrase: str) -> None:
     """Make a pair of keys: PRIVATE, to be kept, and PRIVATE.pub, to be published."""
     public = signing.make_keys(private, passphrase)
     click.echo(f"private key: {private} ({'encrypted' if passphrase else f'not encrypted; {PASSPHRASE} would'})")
-    click.echo(f"public key:  {signing.public_path(private)}")
+    click.echo(f"public key:  {private}.pub")
     click.echo(f"fingerprint: {signing.fingerprint(public)}")

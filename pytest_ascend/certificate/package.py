@@ -11,10 +11,11 @@ import io
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,7 +26,7 @@ from pytest_ascend.certificate import signing
 from pytest_ascend.certificate.statement import identity
 from pytest_ascend.certificate.words import words
 from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES
-from pytest_ascend.system.errors import AscendError, UsageError, told
+from pytest_ascend.system.errors import AscendError, UsageError, reason, told, with_type
 from pytest_ascend.system.files import canonical_json, open_regular, read_regular, strict_json
 from pytest_ascend.system.text import one_line
 
@@ -48,16 +49,24 @@ SIGNATURE_LIMIT_BYTES, STATEMENT_LIMIT_BYTES, PART_LIMIT_BYTES = 10_000, 16 << 2
 _PURPOSE = "certificate"
 
 
+HINT = "ask the issuer for the certificate as it was made"
+
+
 class CertificateError(AscendError):
     """An invalid certificate; ``part`` is the file that is wrong, "" if it is no single one."""
 
     exit_code = 1
 
-    def __init__(
-        self, message: str, *, part: str = "", hint: str = "ask the issuer for the certificate as it was made"
-    ) -> None:
+    def __init__(self, message: str, *, part: str = "", hint: str = HINT) -> None:
         super().__init__(message, hint=hint)
         self.part = part
+
+
+def refused(
+    message: str, part: str, *kinds: type[Exception], why: Callable[[Exception], str] = reason
+) -> AbstractContextManager[None]:
+    """Turn errors of these kinds, or what the system refuses, into CertificateError about a part."""
+    return told(message, HINT, *kinds, why=why, raises=partial(CertificateError, part=part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +144,17 @@ def opened(folder: Path, key: Ed25519PublicKey) -> Iterator[Package]:
     listed = claims["parts"].get(LOG)
     size = listed.get("size_bytes") if isinstance(listed, dict) else None
     with tempfile.TemporaryFile(prefix="pytest-ascend-") as log:
-        try:
-            with open_regular(folder / LOG, SIZE_LIMIT_BYTES, follow=False) as file:
-                if os.fstat(file.fileno()).st_size != size or _listed(file, log) != listed:
-                    raise _altered(LOG)
-        except OSError as error:
-            raise CertificateError(f"{LOG} cannot be read: {error.strerror or error}", part=LOG) from error
+        with refused(f"{LOG} cannot be read", LOG), open_regular(folder / LOG, SIZE_LIMIT_BYTES, follow=False) as file:
+            if os.fstat(file.fileno()).st_size != size or _listed(file, log) != listed:
+                raise _altered(LOG)
         yield Package(claims, parts, log)
 
 
 def _statement(content: bytes) -> dict[str, Any]:
     """Parse a statement with a valid signature: if a field is missing, the issuer omitted it."""
-    try:
+    kinds = (LookupError, TypeError, AttributeError, ValueError, OverflowError, TemplateError)
+    message = f"{STATEMENT} is not a valid statement, although it is signed"
+    with refused(message, STATEMENT, *kinds, why=lambda error: one_line(with_type(error))[:200]):
         claims: dict[str, Any] = strict_json(content)
         wrong = [name for name, kind in FIELDS.items() if not isinstance(claims[name], kind)]
         if wrong or claims["id"] != identity(claims):
@@ -154,11 +162,7 @@ def _statement(content: bytes) -> dict[str, Any]:
         for name in ("issued", "expires"):
             date.fromisoformat(claims[name])
         words(claims)
-    except (LookupError, TypeError, AttributeError, ValueError, OverflowError, TemplateError) as error:
-        why = one_line(f"{type(error).__name__}: {error}")[:200]
-        message = f"{STATEMENT} is not a valid statement, although it is signed: {why}"
-        raise CertificateError(message, part=STATEMENT) from error
-    return claims
+        return claims
 
 
 def _check_signature(statement: bytes, signature: bytes, key: Ed25519PublicKey) -> None:
@@ -228,10 +232,8 @@ def _refuse_strangers(folder: Path) -> None:
 
 
 def _bytes(path: Path, limit_bytes: int) -> bytes:
-    try:
+    with refused(f"{path.name} cannot be read", path.name):
         return read_regular(path, limit_bytes, follow=False)
-    except OSError as error:
-        raise CertificateError(f"{path.name} cannot be read: {error.strerror or error}", part=path.name) from error
 
 
 def _listed(file: BinaryIO, copy: BinaryIO | None = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from pytest_ascend.certificate import signing
-from pytest_ascend.certificate.package import CertificateError, encoded
+from pytest_ascend.certificate.package import CertificateError, encoded, refused
 from pytest_ascend.system.errors import told
 from pytest_ascend.system.files import canonical_json, read_regular, strict_json, write_if_new
 
@@ -43,14 +43,13 @@ def read(path: Path, key: Ed25519PublicKey) -> Revocations:
     """Read a list. Raises CertificateError if it was altered or has another key, UsageError if it is missing."""
     with told(f"cannot read the revocations {path}", "give the list that the issuer publishes"):
         content = read_regular(path, 16 << 20)
-    try:
+    kinds = (ValueError, KeyError, TypeError, AttributeError)
+    with refused(f"the list of revocations {path} is damaged", path.name, *kinds, why=str):
         data = strict_json(content)
         body = {name: data[name] for name in ("schema", "as_of", "stale_after", "revoked")}
         entries = tuple({name: str(each[name]) for name in ("id", "since", "reason")} for each in data["revoked"])
         stale_after = date.fromisoformat(data["stale_after"])
         holds = data["schema"] == SCHEMA and signing.is_signed(key, _PURPOSE, _digest(body), str(data["signature"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CertificateError(f"the list of revocations {path} is damaged: {error}", part=path.name) from error
     if not holds or encoded(data) != content:
         message = f"the list of revocations {path} was altered, or signed by another key"
         raise CertificateError(message, part=path.name)

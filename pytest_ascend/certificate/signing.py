@@ -38,16 +38,11 @@ def make_keys(private: Path, passphrase: str) -> Ed25519PublicKey:
     shown = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     _write_new(private, pem, 0o600)
     try:
-        _write_new(public_path(private), shown, 0o644)
+        _write_new(Path(f"{private}.pub"), shown, 0o644)
     except UsageError:
         private.unlink()
         raise
     return key.public_key()
-
-
-def public_path(private: Path) -> Path:
-    """Return the path of the public key of a private one."""
-    return private.with_name(f"{private.name}.pub")
 
 
 def private_key(path: Path, passphrase: str) -> Ed25519PrivateKey:
