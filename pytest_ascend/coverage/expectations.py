@@ -12,7 +12,7 @@ import fnmatch
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -223,15 +223,13 @@ def _applying(entries: Iterable[Expectation], stack: Stack) -> Expectations:
 def _read(file: Path) -> list[Expectation]:
     hint = "docs/expectations.md describes the file"
     with told(f"the expectations in {file} cannot be read", hint, OSError, ValueError, RecursionError, why=str):
-        return _entries(read_regular(file, LIMIT_BYTES), str(file))
+        return list(_entries(read_regular(file, LIMIT_BYTES), str(file)))
 
 
-def _entries(content: bytes, file: str) -> list[Expectation]:
-    found = []
+def _entries(content: bytes, file: str) -> Iterator[Expectation]:
     for given in expectation_files.checked(strict_json(content)):
         is_limit = given.pop("by_design", given["outcome"] in (Unsupported.name, Fallback.name))
-        found.append(Expectation(**given, kind=LIMIT if is_limit else DEFECT, file=file))
-    return found
+        yield Expectation(**given, kind=LIMIT if is_limit else DEFECT, file=file)
 
 
 def _matches_any(pattern: str, ordered: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -100,7 +100,7 @@ def scan(folder: Path) -> tuple[list[Finding], list[str]]:
         ):
             continue
         try:
-            found += _scan_file(path.name, read_regular(path, LARGEST_BYTES), shown)
+            found += list(_scan_file(path.name, read_regular(path, LARGEST_BYTES), shown))
             is_anything_read = True
         except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
             notes.append(f"{shown} was not read: {type(error).__name__}: {str(error) or 'nested too deep'}")
@@ -110,7 +110,7 @@ def scan(folder: Path) -> tuple[list[Finding], list[str]]:
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), each.path, each.line, each.what)), notes
 
 
-def _scan_file(name: str, source: bytes, path: str) -> list[Finding]:
+def _scan_file(name: str, source: bytes, path: str) -> Iterable[Finding]:
     def is_one_of(*patterns: str) -> bool:
         return any(fnmatch(name, pattern) for pattern in patterns)
 
@@ -125,11 +125,10 @@ def _scan_file(name: str, source: bytes, path: str) -> list[Finding]:
     return scan_text(source, path)
 
 
-def scan_notebook(source: bytes, path: str) -> list[Finding]:
-    """Return the findings in the code cells of a notebook. Raises ValueError or SyntaxError."""
+def scan_notebook(source: bytes, path: str) -> Iterator[Finding]:
+    """Yield the findings in the code cells of a notebook. Raises ValueError or SyntaxError."""
     notebook = strict_json(source, constants=True)
     cells = notebook.get("cells", []) if isinstance(notebook, dict) else []
-    found: list[Finding] = []
     for number, cell in enumerate(cells if isinstance(cells, list) else [], start=1):
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
             continue
@@ -137,15 +136,13 @@ def scan_notebook(source: bytes, path: str) -> list[Finding]:
         code = "".join(map(str, lines)) if isinstance(lines, list) else str(lines)
         # IPython's own lines, as in %pip and !nvidia-smi, are no Python.
         python = "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in code.splitlines())
-        found += scan_text(python, f"{path}[cell {number}]")
-    return found
+        yield from scan_text(python, f"{path}[cell {number}]")
 
 
 def scan_lines(
     source: bytes, path: str, patterns: Mapping[re.Pattern[str], Mapping[str, str]], *, packages: bool = False
-) -> list[Finding]:
-    """Return the findings outside of comments; ``packages``: each line may begin with a package's name."""
-    found = []
+) -> Iterator[Finding]:
+    """Yield the findings outside of comments; ``packages``: each line may begin with a package's name."""
     for number, line in enumerate(source.decode(errors="replace").splitlines(), start=1):
         text = line.partition("#")[0]
         matches = ((pattern.search(text), meaning) for pattern, meaning in patterns.items())
@@ -154,8 +151,7 @@ def scan_lines(
         begins = re.findall(r"""(?:^\W*|["'])([A-Za-z][\w.-]*)""", text) if packages else []
         named = dict.fromkeys(each.replace("-", "_").lower() for each in begins)
         seen += [(name, NAMES[name]) for name in named if name in NAMES]
-        found += [Finding(path=path, line=number, what=what, **meaning) for what, meaning in seen]
-    return found
+        yield from (Finding(path=path, line=number, what=what, **meaning) for what, meaning in seen)
 
 
 def scan_text(source: str | bytes, path: str) -> list[Finding]:

@@ -140,7 +140,7 @@ def choose(root: Path, stack: Stack, settings: Settings) -> Choice | None:
     """
     found = [read(path) for path in sorted((root / FOLDER / chip_folder(stack)).glob("*/*.json"))]
     here = [each for each in found if each.stack.host == stack.host]
-    if fit := _nearest([each for each in here if not differences(each.settings, settings)], stack):
+    if fit := _nearest([each for each in here if not any(differences(each.settings, settings))], stack):
         return Choice(baseline=fit, description=_standing(fit, stack))
     if nearest := _nearest(here, stack):
         changed = "; ".join(differences(nearest.settings, settings))

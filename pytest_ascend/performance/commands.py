@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -64,8 +64,7 @@ def record(runs: int, device: str, only: str, level: str, baselines: Path | None
     console.print(f"{len(made.benchmarks)} benchmarks in {len(next(iter(made.benchmarks.values())))} runs: {path}")
 
 
-def _measure(scratch: Path, runs: int, chosen: Sequence[str], console: Console) -> Sequence[Path]:
-    logs = []
+def _measure(scratch: Path, runs: int, chosen: Sequence[str], console: Console) -> Iterator[Path]:
     for number in range(1, runs + 1):
         console.print(f"run {number} of {runs} ...")
         report = scratch / str(number)
@@ -76,8 +75,7 @@ def _measure(scratch: Path, runs: int, chosen: Sequence[str], console: Console) 
         if not (report / LOG).is_file():
             output = " / ".join((ended.stderr or ended.stdout).strip().splitlines()[-3:])
             raise UsageError(f"run {number} measured nothing: {output}", hint="try it by hand: pytest --ascend")
-        logs.append(report / LOG)
-    return logs
+        yield report / LOG
 
 
 def _table(made: Baseline) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 #: Names and values, builtins only.
@@ -23,11 +23,9 @@ VARIABLES = (
 )
 
 
-def differences(then: Settings, now: Settings) -> list[str]:
-    """Return the settings that differ, as in "TASK_QUEUE_ENABLE 1 then, not set now"."""
-    found = []
+def differences(then: Settings, now: Settings) -> Iterator[str]:
+    """Yield the settings that differ, as in "TASK_QUEUE_ENABLE 1 then, not set now"."""
     for name in sorted({*then, *now} - ({FAULTS} if not then.get(FAULTS) else set())):
         if (name in then, then.get(name)) != (name in now, now.get(name)):
             said = [str(each[name]) if name in each else "not set" for each in (then, now)]
-            found.append(f"{name} {said[0]} then, {said[1]} now")
-    return found
+            yield f"{name} {said[0]} then, {said[1]} now"

@@ -306,7 +306,7 @@ def models(
     copies = [ModuleCopies(each, None, standard) for each in modules]
     wanted = in_shapes_of({key: (tensors_in((call.args, call.kwargs)), call.output) for call, key in both}, expected)
     judged = [_against(call, key, wanted[key], copies) for call, key in both]
-    report = LayerReport(layers=_without_inner_values([call for call, _ in both], judged), note=note)
+    report = LayerReport(layers=tuple(_without_inner_values([call for call, _ in both], judged)), note=note)
     if not report.agrees:
         _refuse_own_seeds(original, inputs, kwargs, expected)
     innermost = [each for each in both if not copies[0].has_parts(each[0])]
@@ -335,13 +335,12 @@ def _module_pairs(model: nn.Module, original: nn.Module, names: Mapping[str, str
     return pairs
 
 
-def _without_inner_values(calls: Sequence[Call], layers: Sequence[Layer]) -> tuple[Layer, ...]:
+def _without_inner_values(calls: Sequence[Call], layers: Sequence[Layer]) -> Iterator[Layer]:
     """Take back what is said of a module that gets other values than in the original, within one that agrees.
 
     A mixture of experts may sort its tokens in another order: its experts get other rows, and its result is the same.
     """
     by_call = dict(zip(map(id, calls), layers, strict=True))
-    found = []
     for call, layer in zip(calls, layers, strict=True):
         outer = call.parent
         while outer is not None and id(outer) not in by_call:
@@ -349,8 +348,7 @@ def _without_inner_values(calls: Sequence[Call], layers: Sequence[Layer]) -> tup
         around = by_call.get(id(outer))
         is_inner = around is not None and around.input_agrees and around.agrees
         is_accused = layer.input_agrees is False and not layer.agrees
-        found.append(replace(layer, forward=None, note=INNER) if is_inner and is_accused else layer)
-    return tuple(found)
+        yield replace(layer, forward=None, note=INNER) if is_inner and is_accused else layer
 
 
 def _calls_and_outputs(

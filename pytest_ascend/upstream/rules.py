@@ -88,7 +88,7 @@ def derive(listed: Listed, ids: Iterable[str], source: str, operators: Collectio
     """
     every = list(_parsed(ids, operators))
     reasons = {each: entry.reason for each, _ in every if (entry := listed.of(*each.split("::", 1)))}
-    left, found = set(reasons), list[tuple[tuple[Any, ...], int, int]]()
+    left, found = set(reasons), list[tuple[Any, int, int]]()
     for kind in _KINDS:
         fitting = (row for row in every if row[1][_OPERATOR] or _OPERATOR not in kind or len(kind) > 2)
         groups = by_key((tuple(of[at] if at in kind else ANY for at in range(4)), each) for each, of in fitting)
@@ -100,7 +100,7 @@ def derive(listed: Listed, ids: Iterable[str], source: str, operators: Collectio
                 found.append(((reason, *((each,) for each in named)), len(fresh), spared))
                 left.difference_update(fresh)
     for place in (_OPERATOR + 1, 4, 2):
-        found = _joined(found, place)
+        found = list(_joined(found, place))
     made = [
         Rule(reason=reason, classes=cls, tests=tests, operators=of, dtypes=dtypes, source=source, count=n, spared=m)
         for (reason, cls, tests, of, dtypes), n, m in found
@@ -108,14 +108,12 @@ def derive(listed: Listed, ids: Iterable[str], source: str, operators: Collectio
     return sorted(made, key=lambda each: (-each.count, each.reason, each.classes, each.tests))
 
 
-def _joined(rows: list[tuple[tuple[Any, ...], int, int]], place: int) -> list[tuple[tuple[Any, ...], int, int]]:
+def _joined(rows: Iterable[tuple[Any, int, int]], place: int) -> Iterator[tuple[Any, int, int]]:
     joined = by_key(((*row[:place], *row[place + 1 :]), (row[place], count, spared)) for row, count, spared in rows)
-    found = []
     for rest, group in joined.items():
         several, counts, spares = zip(*group, strict=True)
         values = tuple(sorted(set().union(*several)))
-        found.append(((*rest[:place], values, *rest[place:]), sum(counts), sum(spares)))
-    return found
+        yield (*rest[:place], values, *rest[place:]), sum(counts), sum(spares)
 
 
 def excluded(rules: Iterable[Rule], ids: Iterable[str], operators: Collection[str]) -> dict[str, Rule]:

@@ -467,14 +467,12 @@ def beside_eager_work(device: torch.device, same: Same) -> None:
         _torch.npu.current_stream().wait_stream(side)
         same(result, (x * 2).exp(), f"replay {number}, mul and exp")
         same(beside, (y + number) * 3, f"eager work beside replay {number}")
-    side.wait_stream(_torch.npu.current_stream())
     late, wide = numbers(device, 4, 64), torch.zeros(1024, 1024, device=device)
-    with _torch.npu.stream(side):
+    with forked(_torch.npu, side):
         for _ in range(20):  # long enough for a replay elsewhere to come first
             torch.mm(wide, wide)
         x.copy_(late)
         graph.replay()
-    _torch.npu.current_stream().wait_stream(side)
     same(result, (late * 2).exp(), "a replay in another stream")
 
 

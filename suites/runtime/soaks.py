@@ -20,7 +20,7 @@ from pytest_ascend.operators.calling import tensors
 from pytest_ascend.system.programs import give_back, resident_bytes
 
 from .refusals import INDEXED
-from .rows import MIB, NOTHING_S, SMOKE, STANDARD, TIMES, At, Row, least_s
+from .rows import MIB, NOTHING_S, SMOKE, STANDARD, TIMES, At, Row, forked, least_s
 from .state import CALLS, WITH_NUMBERS
 
 Calls: TypeAlias = dict[str, Callable[[], object]]
@@ -99,10 +99,8 @@ def of_runtime(at: At) -> Calls:
     state, saved = backend.get_rng_state(), partial(torch.save, {"x": x})
 
     def on_the_side() -> None:
-        side.wait_stream(backend.current_stream())
-        with backend.stream(side):
+        with forked(backend, side):
             (x + 1).record_stream(backend.current_stream())
-        backend.current_stream().wait_stream(side)
 
     def in_a_thread() -> None:
         other = Thread(target=lambda: x + 1)

@@ -91,19 +91,19 @@ def test_each_difference_is_said(now: dict[str, object], said: str) -> None:
 
 
 def test_a_variable_that_is_no_longer_set_is_a_difference() -> None:
-    assert differences(SETTINGS, {"torch_threads": 8, "matmul.allow_hf32": False}) == [
+    assert list(differences(SETTINGS, {"torch_threads": 8, "matmul.allow_hf32": False})) == [
         "TASK_QUEUE_ENABLE 1 then, not set now"
     ]
 
 
 def test_a_setting_that_is_none_is_not_one_that_is_not_set() -> None:
-    assert differences({"a": None}, {}) == ["a None then, not set now"]
-    assert differences({"b": 1, "a": 1}, {"b": 2, "a": 2}) == ["a 1 then, 2 now", "b 1 then, 2 now"]
+    assert list(differences({"a": None}, {})) == ["a None then, not set now"]
+    assert list(differences({"b": 1, "a": 1}, {"b": 2, "a": 2})) == ["a 1 then, 2 now", "b 1 then, 2 now"]
 
 
 def test_faults_of_a_run_are_to_be_found_and_those_of_a_baseline_are_a_difference() -> None:
-    assert differences({}, {"faults": ["slow"]}) == []
-    assert differences({"faults": ["slow"]}, {}) == ["faults ['slow'] then, not set now"]
+    assert list(differences({}, {"faults": ["slow"]})) == []
+    assert list(differences({"faults": ["slow"]}, {})) == ["faults ['slow'] then, not set now"]
 
 
 def test_a_baseline_of_other_settings_is_shown_and_decides_nothing(tmp_path: Path) -> None:
