@@ -88,23 +88,19 @@ def _mode(npu: Any, name: str) -> Mode:
 
 def _set_modes(npu: Any, modes: Mapping[str, Mode]) -> None:
     for name, value in modes.items():
-        _set_mode(npu, name, value)
-
-
-def _set_mode(npu: Any, name: str, value: Mode) -> None:
-    part, _, attribute = name.partition(".")
-    if attribute:
-        setattr(getattr(npu, part), attribute, value)
-    elif name == "jit_compile":
-        npu.set_compile_mode(jit_compile=value)
-    elif name == PRECISION_MODE:
-        npu.set_option({name: value})
-    elif name == "deterministic_level":
-        with warnings.catch_warnings():  # torch's own setting follows, as intended
-            warnings.simplefilter("ignore")
-            npu.set_deterministic_level(value)
-    else:
-        npu.config.allow_internal_format = value
+        part, _, attribute = name.partition(".")
+        if attribute:
+            setattr(getattr(npu, part), attribute, value)
+        elif name == "jit_compile":
+            npu.set_compile_mode(jit_compile=value)
+        elif name == PRECISION_MODE:
+            npu.set_option({name: value})
+        elif name == "deterministic_level":
+            with warnings.catch_warnings():  # torch's own setting follows, as intended
+                warnings.simplefilter("ignore")
+                npu.set_deterministic_level(value)
+        else:
+            npu.config.allow_internal_format = value
 
 
 def chip() -> str:

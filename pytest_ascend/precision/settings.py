@@ -113,14 +113,6 @@ def adjusted(standard: Standard, dtype: str, limits: Mapping[str, float], waiver
     return replace(standard, limits=changed, waiver=waiver if looser else "")
 
 
-def check_names(standard: Standard, limits: Mapping[str, float]) -> None:
-    """Raise :class:`UsageError` for a limit that the standard does not have for any dtype."""
-    known = {key for numbers in standard.limits.values() for key in numbers}
-    if unknown := [key for key in limits if key not in known]:
-        hint = f"it has: {', '.join(sorted(known))}"
-        raise UsageError(f"standard {standard.label} has no limit {unknown[0]!r}", hint=hint)
-
-
 def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch.Tensor:
     """Return a tensor for anything that holds numbers; a Python float takes the dtype ``number``.
 
@@ -241,7 +233,10 @@ class Request:
             if not isinstance(self.limits, Mapping):
                 hint = "give limits by name, as in {'element_ulps': 1.0}"
                 raise UsageError(f"limits is {self.limits!r:.80}", hint=hint)
-            check_names(self.standard, self.limits)
+            known = {key for numbers in self.standard.limits.values() for key in numbers}
+            if unknown := [name for name in self.limits if name not in known]:
+                hint = f"it has: {', '.join(sorted(known))}"
+                raise UsageError(f"standard {self.standard.label} has no limit {unknown[0]!r}", hint=hint)
             for name, value in self.limits.items():
                 if not (_is_number(value) and value >= 0):
                     raise UsageError(f"the limit {name} is {value!r:.80}", hint="give a number that is not negative")

@@ -278,7 +278,9 @@ class Dense:
         if not self._keeps_each:
             self._note_beyond(sums, furthest, lowest)
         if sums.block:
-            self._add_blocks(sums)
+            np.divide(self._ulps.dtype.type(2.0 ** (2 - sums.format.digits)), self._inverse, out=self._ulps)
+            errors, roundings = (each.astype(np.float64) for each in (self._error, self._ulps))
+            sums.blocks.append((mean_squares(errors, sums.block), mean_squares(roundings, sums.block)))
         square = _dot(expected.numpy(), expected.numpy())
         sums.expected_square_sum += square
         if furthest:
@@ -367,11 +369,6 @@ class Dense:
         if lowest < 2.0 ** (1 - word.bias):
             raised[np.less_equal(raised, ZERO_EXPONENT - word.bias, out=self._mask)] = 0
         raised *= BINS
-
-    def _add_blocks(self, sums: Sums) -> None:
-        np.divide(self._ulps.dtype.type(2.0 ** (2 - sums.format.digits)), self._inverse, out=self._ulps)
-        errors, roundings = (each.astype(np.float64) for each in (self._error, self._ulps))
-        sums.blocks.append((mean_squares(errors, sums.block), mean_squares(roundings, sums.block)))
 
 
 def _dot(one: Floats, other: Floats) -> float:

@@ -111,20 +111,16 @@ def _products(batch: int, context: int) -> Iterator[Row]:
     yield Row("bmm-scores", "matmul", torch.bmm, of_scores, 2.0 * 12 * batch * 197 * 197 * 64)
 
 
-def _attentions(batch: int, context: int) -> Iterator[Row]:
-    for name, heads, tokens, is_causal in (("vit", 12, 197, False), ("decoder-causal", 16, context, True)):
-        flop, how = 4.0 * batch * heads * tokens**2 * 64, {"is_causal": True} if is_causal else {}
-        call, shapes = F.scaled_dot_product_attention, ((batch, heads, tokens, 64),) * 3
-        yield Row(f"attention-{name}", "attention", call, shapes, flop, how)
-
-
 def rows(sizes: Sizes) -> Iterator[Row]:
     batch, context = sizes.batch, sizes.context
     yield from _convolutions(batch)
     yield from _products(batch, context)
-    yield from _attentions(batch, context)
-    for name, call, shapes, how in _BY_ELEMENT:
-        yield Row(name, "elementwise", call, [(batch * size, *rest) for size, *rest in shapes], settings=how)
+    for name, heads, tokens, is_causal in (("vit", 12, 197, False), ("decoder-causal", 16, context, True)):
+        flop, how = 4.0 * batch * heads * tokens**2 * 64, {"is_causal": True} if is_causal else {}
+        attend, of_heads = F.scaled_dot_product_attention, ((batch, heads, tokens, 64),) * 3
+        yield Row(f"attention-{name}", "attention", attend, of_heads, flop, how)
+    for name, call, shapes, settings in _BY_ELEMENT:
+        yield Row(name, "elementwise", call, [(batch * size, *rest) for size, *rest in shapes], settings=settings)
     yield Row("batch-norm-stem", "normalization", _batch_norm, ((batch, 64, 112, 112), (64,), (64,)))
     yield Row("rms-norm-decoder", "normalization", _rms_norm, ((context, 1024), (1024,)))
     yield Row("rotary-decoder", "elementwise", _rotary, ((16, context, 64), (context, 64), (context, 64)))

@@ -182,14 +182,6 @@ def _row_groups(x: Lists, ends: list[int] | None) -> Lists:
     return [x[0][start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _multiply(x: Lists, weight: Lists, bias: Lists | None, ends: list[int] | None, *, together: bool) -> Lists:
-    biases = list(bias[0]) if bias and len(bias) == 1 and bias[0].dim() > 1 else bias
-    made = [rows.float() @ matrix.float() for rows, matrix in zip(_row_groups(x, ends), _matrices(weight), strict=True)]
-    if biases:
-        made = [rows + added.float().view(1, -1) for rows, added in zip(made, biases, strict=True)]
-    return [torch.cat(made)] if together else made
-
-
 def _given(lists: Lists | None) -> Lists | None:
     """Return a list with tensors, or None: torch_npu passes a tensor without elements for an omitted list."""
     return lists if lists and lists[0] is not None and lists[0].numel() else None
@@ -209,9 +201,13 @@ def grouped_matmul_v4(*given: Any) -> Lists:
             (w + (0 if o is None else over_rows(o, len(w), len(w) // len(o)))) * over_rows(s, len(w), len(w) // len(s))
             for w, s, o in whole
         ]
-    if not scale:
-        return _multiply(x, weight, bias, ends, together=split in _ONE_RESULT)
     rows = _row_groups(x, ends)
+    if not scale:
+        biases = list(bias[0]) if bias and len(bias) == 1 and bias[0].dim() > 1 else bias
+        made = [each.float() @ matrix.float() for each, matrix in zip(rows, _matrices(weight), strict=True)]
+        if biases:
+            made = [each + added.float().view(1, -1) for each, added in zip(made, biases, strict=True)]
+        return [torch.cat(made)] if split in _ONE_RESULT else made
     tokens = _row_groups(by_token, ends) if by_token else [None] * len(rows)
     parts = zip(rows, _aligned(_matrices(weight), scale, bias), tokens, strict=True)
     made = [scaled_product(part, whole_of(w), t, s, b) for part, (w, s, b), t in parts]
