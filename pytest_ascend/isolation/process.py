@@ -228,8 +228,7 @@ def fresh(module: str, *arguments: str, environ: Mapping[str, str]) -> Child:
     )
     for each in (to_child[0], to_parent[1]):
         os.close(each)
-    with contextlib.suppress(AttributeError):
-        process.returncode = 0  # the Child waits for it
+    process.returncode = 0  # the Child waits for it
     return Child(process.pid, to_parent[0], to_child[1], notes)
 
 

@@ -83,7 +83,7 @@ def refuse_unusable(name: str, inputs: str = "") -> None:
     elif callable(factory := resolve(name, "model")) and not isinstance(factory, nn.Module):
         _refuse_parameters(factory, name)
     if inputs and (_is_shapes(inputs) or ":" not in inputs):
-        _parsed(inputs)
+        list(_parsed(inputs))
     elif inputs:
         resolve(inputs, "inputs")
 
@@ -197,9 +197,8 @@ def _is_shapes(text: str) -> bool:
     return all(_SHAPE.fullmatch(part.strip()) for part in text.split(","))
 
 
-def _parsed(text: str) -> list[tuple[list[int], torch.dtype, int]]:
-    """Return shapes, dtypes and what integers are to be below of. Raises UsageError."""
-    found = []
+def _parsed(text: str) -> Iterator[tuple[list[int], torch.dtype, int]]:
+    """Yield shapes, dtypes and what integers are to be below of. Raises UsageError."""
     for part in map(str.strip, text.split(",")):
         match = _SHAPE.fullmatch(part)
         dtype = getattr(torch, (match and match["dtype"]) or "float32", None)
@@ -209,8 +208,7 @@ def _parsed(text: str) -> list[tuple[list[int], torch.dtype, int]]:
         shape = [int(size) for size in match["shape"].split("x")]
         _refuse_large(math.prod(shape), part)
         # Where nothing says it, integers are below 2: a valid index of almost any embedding.
-        found.append((shape, dtype, int(match["below"] or 2)))
-    return found
+        yield shape, dtype, int(match["below"] or 2)
 
 
 def _drawn(text: str) -> Iterator[Tensor]:

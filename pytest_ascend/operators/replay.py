@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, TypeAlias
@@ -140,7 +140,7 @@ class Recording:
         with unseen():
             numbers, *reference_runs = self._recorded[self._position[sample.name]]["dtypes"][dtype][part]
             expected: Tensors = [None if each is None else self._tensor(each) for each in numbers]
-            return Results(expected, tuple(self._reference_runs(expected, each) for each in reference_runs))
+            return Results(expected, tuple([*self._reference_runs(expected, each)] for each in reference_runs))
 
     def _sample(self, place: int) -> Sample:
         if place not in self._made:
@@ -159,15 +159,13 @@ class Recording:
         follows, grad = bool(held["follows"]), bool(held.get("grad", False))
         return StoredTensor(tensor=tensor, follows=follows, grad=grad, stride=stride, number=number)
 
-    def _reference_runs(self, expected: Tensors, recorded: Sequence[int | str | None]) -> Tensors:
-        """Return reference runs: a text is the dtype that what is expected was rounded to, a number a tensor."""
-        found: Tensors = []
+    def _reference_runs(self, expected: Tensors, recorded: Sequence[int | str | None]) -> Iterator[torch.Tensor | None]:
+        """Yield a reference run's results: a text is the dtype of what is expected, rounded, a number a tensor."""
         for wanted, each in zip(expected, recorded, strict=True):
             if isinstance(each, str) and wanted is not None:
-                found.append(wanted.to(getattr(torch, each)))
+                yield wanted.to(getattr(torch, each))
             else:
-                found.append(None if each is None else self._tensor(int(each)))
-        return found
+                yield None if each is None else self._tensor(int(each))
 
     def _tensor(self, number: int) -> torch.Tensor:
         try:
