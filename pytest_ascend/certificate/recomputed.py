@@ -29,13 +29,13 @@ from pytest_ascend.environment.evidence import Evidence
 from pytest_ascend.environment.npu_smi import soc
 from pytest_ascend.environment.stack import Component, same
 from pytest_ascend.environment.versions import Version, is_version
-from pytest_ascend.isolation.attempts import Attempt, Decision, End, decide
 from pytest_ascend.records.bounds import moment
 from pytest_ascend.records.outcome import OUTCOMES, Disputed, Errored, Fallback, Flaky, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Rule, Verdict
 from pytest_ascend.runlog.contents import FULL, Attempted, LeftBehind, Quarantined, Resumed, TimeStamped
 from pytest_ascend.runlog.reading import broken_chain
+from pytest_ascend.system.attempts import Attempt, Decision, End, decide
 from pytest_ascend.system.groups import by_key
 from pytest_ascend.system.suites import describe
 from pytest_ascend.system.text import some_of

@@ -25,8 +25,8 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ascend.isolation.attempts import how_it_ended
 from pytest_ascend.isolation.process import Channel, Child, Deadline, fresh, is_stopped, start
+from pytest_ascend.system.attempts import how_it_ended
 from pytest_ascend.system.errors import FailedElsewhere
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from itertools import islice
 from multiprocessing.connection import wait
 from typing import Any, Protocol
 
-from pytest_ascend.isolation.attempts import DOUBTFUL, Attempt, Decision, End, decide, how_it_ended
 from pytest_ascend.isolation.cards import Card, CardQueue
 from pytest_ascend.isolation.process import GOES_ON, Child, Task, is_stopped, native
+from pytest_ascend.system.attempts import DOUBTFUL, Attempt, Decision, End, decide, how_it_ended
 
 #: Seconds after which a dead child is noticed even if another process keeps its pipe open.
 TICK_S = 0.2

@@ -20,7 +20,6 @@ from pytest_ascend.coverage.shards import USUAL_S
 from pytest_ascend.environment.identity import Identity, observed
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse
-from pytest_ascend.isolation.attempts import Attempt, Decision, End
 from pytest_ascend.isolation.cards import Card, Locks
 from pytest_ascend.isolation.process import Child, Task, start
 from pytest_ascend.isolation.supervisor import Settings, Supervisor
@@ -34,6 +33,7 @@ from pytest_ascend.records.record import AttemptRecord, ResultRecord
 from pytest_ascend.run import benchmarked
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import Attempted, Cards, CardStatus, LeftBehind, Quarantined, SelfTest
+from pytest_ascend.system.attempts import Attempt, Decision, End
 from pytest_ascend.system.errors import DeviceUnavailable
 from pytest_ascend.verdict.evidence import finding
 

@@ -17,11 +17,11 @@ import pytest
 
 from pytest_ascend.isolation import cards as cards_module
 from pytest_ascend.isolation import process, supervisor
-from pytest_ascend.isolation.attempts import Attempt, Decision, End
 from pytest_ascend.isolation.cards import Card
 from pytest_ascend.isolation.process import Channel, Child, Task
 from pytest_ascend.isolation.supervisor import Settings, Supervisor
 from pytest_ascend.plugin.parent import _recorded
+from pytest_ascend.system.attempts import Attempt, Decision, End
 
 #: What a child does with a task: the messages that it sends, or the exit code that it dies with.
 Behaviour = Callable[[int, "Scripted"], "list[dict[str, Any]] | int"]

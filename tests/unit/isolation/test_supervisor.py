@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.isolation.attempts import Attempt, Decision
 from pytest_ascend.isolation.cards import Card
 from pytest_ascend.isolation.process import Channel, Child, Task, start
 from pytest_ascend.isolation.supervisor import Settings, Supervisor
+from pytest_ascend.system.attempts import Attempt, Decision
 
 #: What a child does with a task: by its index, on a card, the how-many-th process of the run it is in.
 Behaviour = Callable[[int, Card, int], str]

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from pytest_ascend.isolation.attempts import Attempt, Decision, End, decide, how_it_ended
+from pytest_ascend.system.attempts import Attempt, Decision, End, decide, how_it_ended
 
 PASSED = Attempt(card="npu:0", end=End.ANSWERED, answer="passed")
 FAILED = Attempt(card="npu:0", end=End.ANSWERED, answer="failed")
