@@ -218,9 +218,6 @@ def _of_others(device: torch.device) -> dict[str, list[T]]:
     found["with hooks of modules"] = [*seen, *(each.grad for each in model.parameters() if each.grad is not None)]
     row = torch.func.grad(lambda w, row: ((row @ w) ** 2).sum())
     found["of each sample"] = [torch.vmap(row, (None, 0))(w.detach(), x)]
-    found["by columns"] = [torch.func.jacrev(called)(w.detach()), torch.func.jacfwd(called)(w.detach())]
-    given = {"weight": whole("g", 4, 6), "bias": whole("b", 4)}
-    found["of other parameters"] = [torch.func.functional_call(nn.Linear(6, 4).to(device), given, (x,))]
     # A zero may have another sign.
     return {name: [each.detach().cpu() + 0.0 for each in some] for name, some in found.items()}
 
