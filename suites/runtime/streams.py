@@ -105,9 +105,10 @@ def _in_order(at: At, count: int = COUNT, steps: int = 20) -> None:
             x = torch.zeros(count, dtype=torch.int32, device=at.device)
             at.busy()
             source.copy_(numbered(count, 5))
-            is_busy = not stream.query()
+            before = stream.record_event()
+            is_busy = not before.query()
             x.copy_(source, non_blocking=True)
-            held.append(is_busy and stream.query())
+            held.append(is_busy and before.query())
             y = x * 2
             for step in range(steps):
                 y.add_(step).mul_(3).remainder_(0x1000000)
@@ -346,27 +347,6 @@ def _backward(at: At) -> None:
         at.same(found.cpu(), torch.full((COUNT,), 2.0 * turn), "gradients are read before the stream computes them")
 
 
-def _host_ahead(at: At) -> None:
-    """Where the device works by itself, nothing that need not wait for it does."""
-    stream, host = at.backend.current_stream(), torch.ones(COUNT).pin_memory()
-    x, event = torch.zeros(COUNT, device=at.device), at.backend.Event()
-    calls: dict[str, Callable[[], object]] = {
-        "a call": lambda: x.add_(1), "a copy from pinned memory": lambda: x.copy_(host, non_blocking=True),
-        "a copy to pinned memory": lambda: host.copy_(x, non_blocking=True), "recording an event": event.record,
-    }  # fmt: skip
-    for name, call in calls.items():
-        waits: list[bool] = []
-        while len(waits) < 5 and all(waits):  # the host may be late by chance
-            at.busy()
-            if stream.query():  # it works while it is called
-                waits.clear()
-                break
-            call()
-            waits.append(stream.query())
-            at.wait()
-        at.holds(not waits or not all(waits), f"{name} waits for what the device has to do before")
-
-
 def _other_device(at: At) -> None:
     """A copy to another card is over, in order, for the streams of both; on one card it is a copy within it."""
     other = torch.device(at.device.type, at.backend.device_count() - 1)
@@ -401,7 +381,6 @@ STREAMS: Mapping[str, Row] = {
     "elapsed-second": (STANDARD, partial(_elapsed, slept_s=1.1)),
     "elapsed-seconds": ("full", partial(_elapsed, slept_s=4.4)),
     "current-stream": (STANDARD, _of_current),
-    "host-ahead": (STANDARD, _host_ahead),
     "backward": (SMOKE, _backward),
     "other-card": (SMOKE, _other_device),
 }
