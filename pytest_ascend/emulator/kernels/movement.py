@@ -12,6 +12,11 @@ from pytest_ascend.emulator.registry import T
 from pytest_ascend.emulator.tensors import FOUR_BITS  # noqa: F401  (a row reads it)
 
 
+def converted(value: float, x: T) -> float:
+    """Return a number in a tensor's dtype: CANN converts it as C does (ConvertToTensor), where torch refuses it."""
+    return value if x.is_floating_point() or x.is_complex() else torch.tensor(value).to(x.dtype).item()
+
+
 def cut(x: T, offsets: T, sizes: T) -> T:
     for dim, (start, size) in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True)):
         x = x.narrow(dim, start, x.shape[dim] - start if size == -1 else size)
