@@ -238,7 +238,8 @@ def _skipped(at: At) -> None:
         at.holds(moves == (bad is None), "a step that is skipped changes the momentum, or one that is made does not")
         scale = 512.0 if bad is not None else 1024.0
         at.same(scaler.get_scale(), scale, "the scale is not halved, or is for no reason")
-        torch.zeros(3, device=at.device).log()  # what is infinite elsewhere is none of its business
+        if at.device.type != "npu" or knows_infinities():  # else a word of the device tells of any overflow
+            torch.zeros(3, device=at.device).log()
     one, off = torch.nn.Parameter(torch.ones(3, device=at.device)), scaler_of(at.device.type, 1024.0, enabled=False)
     one.grad = torch.ones_like(one)
     off.step(torch.optim.SGD([one], lr=0.5))

@@ -112,8 +112,6 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
         (3, 9, 16)),
     "decoder-layer": (lambda: Of(lambda m, x: m(x, x[:, :5].flip(0)), nn.TransformerDecoderLayer(16, 4, 32, 0.0,
         batch_first=True)), (3, 9, 16)),
-    "attention-other-keys": (lambda: Of(lambda m, x: m(x[:5], x[..., :12], x[..., 3:13])[0], nn.MultiheadAttention(16,
-        4, kdim=12, vdim=10, add_bias_kv=True, add_zero_attn=True)), (9, 3, 16)),
     "gated": (lambda: Of(lambda m, x: nn.functional.silu(m(x)[:, :12]) * m(x)[:, 12:], nn.Linear(8, 24, bias=False)),
         (5, 8)),
     "rnn-cell": (lambda: Of(lambda m, x: m(x, m(x)), nn.RNNCell(12, 16, nonlinearity="relu")), (5, 12)),
