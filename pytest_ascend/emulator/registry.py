@@ -19,7 +19,7 @@ import torch
 from pytest_ascend.emulator.signature import Signature, parse
 from pytest_ascend.emulator.tensors import Refused, write
 from pytest_ascend.system.bundled import table
-from pytest_ascend.system.dispatching import lacks_half, torch_is_before
+from pytest_ascend.system.dispatching import HALF, in_float32, lacks_half, torch_is_before
 
 Body = Callable[..., Any]
 
@@ -153,9 +153,6 @@ class Family:
         self.by_name.append(Kernel(Signature(name, ()), computed, into=False, family=self.name))
 
 
-NARROW = (torch.float16, torch.bfloat16)
-
-
 def _in_float32(signature: Signature, body: Body, *, promoted: bool = False) -> Body:
     """Return the body with half precision computed in float32, and rounded once when it is written.
 
@@ -175,7 +172,7 @@ def _in_float32(signature: Signature, body: Body, *, promoted: bool = False) -> 
                 # Float32 is rounded where all floating inputs are of one and the same dtype in half precision.
                 dtypes = {each.dtype for each in given if isinstance(each, T) and each.is_floating_point()}
                 is_float32 = isinstance(target, T) and target.dtype is torch.float32
-                if is_float32 and len(dtypes) == 1 and dtypes <= set(NARROW):
+                if is_float32 and len(dtypes) == 1 and dtypes <= set(HALF):
                     target.copy_(target.to(dtypes.pop()))
         return made
 
@@ -202,12 +199,10 @@ def with_kernels_of_float32(signature: Signature, body: Body) -> Body:
 
 def _wide(value: Any) -> Any:
     """Return half-precision tensors in float32, other values unchanged; outputs too, as some are not written."""
-    if isinstance(value, torch.Tensor):  # no other is compared with a dtype, which takes torch longer than to add
-        return value.float() if value.dtype in NARROW else value
     if isinstance(value, (list, tuple)):
         wide = type(value)(_wide(each) for each in value)
         return value if all(mine is theirs for mine, theirs in zip(wide, value, strict=True)) else wide
-    return torch.float32 if value in NARROW else value
+    return in_float32(value)
 
 
 def gradients(

@@ -148,7 +148,7 @@ class _StepsOfFloat32(EagerDispatchMode):
                 if not lacks_half(error):
                     raise
             self.refused.add(call)
-        wide = tree_map(_widened, given)
+        wide = tree_map(in_float32, given)
         found = func(*wide[0], **wide[1])
         pairs = zip(tree_flatten(given)[0], tree_flatten(wide)[0], strict=True)
         half = [(mine, theirs) for mine, theirs in pairs if mine is not theirs and isinstance(mine, torch.Tensor)]
@@ -169,8 +169,9 @@ def is_composed(operator: Any) -> bool:
     return bool(has_kernel(operator.name(), "CompositeImplicitAutograd"))
 
 
-def _widened(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
+def in_float32(value: Any) -> Any:
+    """Return a tensor in half precision, or such a dtype, as float32; other values unchanged."""
+    if isinstance(value, torch.Tensor):  # no other is compared with a dtype, which takes torch longer than to add
         return value.float() if value.dtype in HALF else value
     return torch.float32 if value in HALF else value
 

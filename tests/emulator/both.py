@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from pytest_ascend import emulator
-from pytest_ascend.emulator.registry import NARROW
 from pytest_ascend.environment import chips
 from pytest_ascend.precision.stand_ins import cann_formulas
-from pytest_ascend.system.dispatching import slow_dtypes
+from pytest_ascend.system.dispatching import HALF, slow_dtypes
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
@@ -72,7 +71,7 @@ def assert_same(
         assert_refused(error)
         return
     assert len(actual) == len(expected), f"{len(actual)} results, expected {len(expected)}"
-    narrow = {each.dtype for each in _flat(inputs) if isinstance(each, torch.Tensor)} & set(NARROW)
+    narrow = {each.dtype for each in _flat(inputs) if isinstance(each, torch.Tensor)} & set(HALF)
     exact: list[Any] = []
     for position, (mine, reference) in enumerate(zip(actual, expected, strict=True)):
         if len(narrow) == 1 and _differ(mine, reference):
@@ -112,7 +111,7 @@ def _in_float32(function: Callable[..., Any], inputs: Any, options: Any, dtype: 
     def wide(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return type(value)(wide(each) for each in value)
-        return value.float() if isinstance(value, torch.Tensor) and value.dtype in NARROW else value
+        return value.float() if isinstance(value, torch.Tensor) and value.dtype in HALF else value
 
     with cann_formulas():
         return _outcome("cpu", function, wide(inputs), {k: wide(v) for k, v in options.items()}, **how, rounded=dtype)

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import NARROW, Kernel
+from pytest_ascend.emulator.registry import Kernel
 from pytest_ascend.emulator.signature import Parameter
+from pytest_ascend.system.dispatching import HALF
 
 T = torch.Tensor
 
@@ -33,7 +34,7 @@ class Watch:
         return replace(kernel, body=lambda *given, **out: self._run(kernel, given, out))
 
     def _run(self, kernel: Kernel, given: Sequence[Any], out: dict[str, Any]) -> Any:
-        if not {each.dtype for each in tensors(given)} & set(NARROW):
+        if not {each.dtype for each in tensors(given)} & set(HALF):
             return kernel.body(*given, **out)
         changed = [i for i, each in enumerate(_inputs(kernel)) if each == "inout"]
         wide, wide_out = _wide(list(given)), _wide(out)
@@ -80,7 +81,7 @@ def _is_finite(x: T) -> bool:
 
 def excess(actual: T, expected: T, noise: float = 0.0) -> float:
     """Return the largest error of a result, over what is allowed: a rounding, what float32 is off by, and ``noise``."""
-    if actual.dtype not in (*NARROW, torch.float32) or not actual.numel():
+    if actual.dtype not in (*HALF, torch.float32) or not actual.numel():
         return 0.0
     limits = torch.finfo(actual.dtype)
     actual, expected = actual.double(), expected.double()

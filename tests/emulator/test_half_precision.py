@@ -15,13 +15,14 @@ import torch.nn.functional as F
 
 from pytest_ascend.emulator import dispatch
 from pytest_ascend.emulator.kernels import all_kernels, all_named
-from pytest_ascend.emulator.registry import NARROW, Kernel
+from pytest_ascend.emulator.registry import Kernel
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.calling import as_it_is, back, forward, upstream, with_grad
 from pytest_ascend.operators.operator import HALVES, Operator
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import placed
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.dispatching import HALF
 from suites import fused
 from suites.ops.table import OPERATORS, RECORDED, operator_of, recording
 
@@ -112,7 +113,7 @@ def _run_all() -> None:
                 samples = recording(store, entry.golden_id).samples(property_, dtype)
                 _run(operator_of(entry), samples[:FEW], dtype)
     for place, (shape, function) in enumerate(MORE):
-        for dtype in NARROW:
+        for dtype in HALF:
             leaf = floats(*shape, dtype=dtype, seed=SEED + place).npu().requires_grad_()
             made = function(leaf)
             made.backward(floats(*made.shape, dtype=dtype, seed=place).npu())
@@ -149,7 +150,7 @@ STEPWISE = re.compile(
 
 
 def _run_drawn(kernel: Kernel, generator: torch.Generator) -> None:
-    for dtype in NARROW:
+    for dtype in HALF:
         for given, out in drawn(kernel, dtype, generator):
             with contextlib.suppress(Exception):  # arguments that the kernel does not take, however it says so
                 kernel.body(*given, **out)
@@ -201,7 +202,7 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] =
 }
 
 
-@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("dtype", HALF, ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_results_and_gradients_are_rounded_once(name: str, dtype: torch.dtype) -> None:
     function, inputs = CASES[name]
@@ -213,7 +214,7 @@ def test_results_and_gradients_are_rounded_once(name: str, dtype: torch.dtype) -
         assert ((actual.float().cpu() - expected.float()).abs() <= limit).all()
 
 
-@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("dtype", HALF, ids=str)
 def test_powers_are_rounded_once(dtype: torch.dtype) -> None:
     x, y = floats(200).abs().to(dtype), floats(200, seed=1).to(dtype)
     assert torch.equal(x.npu().pow(y.npu()).cpu(), x.float().pow(y.float()).to(dtype))

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch_npu.npu.amp import GradScaler as NpuGradScaler
 
-from pytest_ascend.emulator.registry import NARROW
 from pytest_ascend.precision.stand_ins import ROUNDED_ELSEWHERE
+from pytest_ascend.system.dispatching import HALF
 
 from .both import assert_identical, floats
 
@@ -104,7 +104,7 @@ def _trained(
 def test_training_gives_the_same_bits(name: str, optimizer: str, form: str, dtype: torch.dtype) -> None:
     actual = _trained("npu", name, optimizer, dtype=dtype, **FORMS[form])
     expected = _trained("cpu", name, optimizer, dtype=dtype, **FORMS[form])
-    if dtype in NARROW:  # results are rounded once, where the CPU rounds on the way: no bits are promised
+    if dtype in HALF:  # results are rounded once, where the CPU rounds on the way: no bits are promised
         torch.testing.assert_close(actual["losses"][0], expected["losses"][0], rtol=1e-2, atol=1e-2)
         return
     for key, value in expected.items():

@@ -14,13 +14,12 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.chip.functions import Call
+from pytest_ascend.system.dispatching import in_float32
 
 T = torch.Tensor
 
 _BLOCKS = (16, 48, 64, 80, 128, 256)
 _MOST_PARTS = 4  # more would show nothing new and take time
-
-_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
 def _is_inexact(*operands: T) -> bool:
@@ -38,10 +37,6 @@ def parts(length: int, seed: int) -> Iterator[slice]:
 def _added(pieces: Iterable[T]) -> T:
     """Add in place: nobody else uses the pieces."""
     return functools.reduce(T.add_, pieces)
-
-
-def _wide(x: T) -> T:
-    return x.to(_WIDE.get(x.dtype, x.dtype))
 
 
 @dataclass(frozen=True)
@@ -65,14 +60,14 @@ class Product:
         if not _is_inexact(left, right) or not fits:  # blocks of operands might fit although these do not
             return call.make()  # which raises
         dtype = call.targets()[0].dtype if call.written else call.get("out_dtype") or left.dtype
-        wide, other = _wide(left.conj() if self.conjugated else left), _wide(right)
+        wide, other = in_float32(left.conj() if self.conjugated else left), in_float32(right)
         blocks = parts(left.shape[-1], seed)
         made = _added(wide[..., part] @ other.narrow(dim, part.start, part.stop - part.start) for part in blocks)
         made = made.sum(0) if self.over_batch else made
         if self.left != "self":
             alpha, beta = call.get("alpha", 1), call.get("beta", 1)
             made = made if alpha == 1 else made.mul_(alpha)
-            made = made + _wide(call.get("self")) * beta if beta else made
+            made = made + in_float32(call.get("self")) * beta if beta else made
         return call.give(made.to(dtype))
 
 
@@ -81,11 +76,10 @@ def _convolution(call: Call, seed: int) -> Any:
     x, weight = call.get("input"), call.get("weight")
     if not _is_inexact(x, weight):
         return call.make()
-    wide, bias = _wide(x), call.get("bias")
-    bias = None if bias is None else _wide(bias)
+    wide, bias = in_float32(x), in_float32(call.get("bias"))
     if call.get("groups") != 1:
-        return call.make({"input": wide, "weight": _wide(weight), "bias": bias}).to(x.dtype)
-    weight, axis = _wide(weight), 0 if call.get("transposed") else 1
+        return call.make({"input": wide, "weight": in_float32(weight), "bias": bias}).to(x.dtype)
+    weight, axis = in_float32(weight), 0 if call.get("transposed") else 1
 
     def piece(part: slice) -> T:
         block = weight.narrow(axis, part.start, part.stop - part.start)
@@ -97,7 +91,7 @@ def _convolution(call: Call, seed: int) -> Any:
 
 def _convolution_backward(call: Call, seed: int) -> Any:
     """Return gradients: of the input by blocks of output channels, of weight and bias by blocks of the batch."""
-    grad, x, weight = (_wide(call.get(name)) for name in ("grad_output", "input", "weight"))
+    grad, x, weight = (in_float32(call.get(name)) for name in ("grad_output", "input", "weight"))
     dtype, mask = call.get("input").dtype, list(call.get("output_mask"))
     common = {"grad_output": grad, "input": x, "weight": weight}
     made: list[T | None] = [None, None, None]

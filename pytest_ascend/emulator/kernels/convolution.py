@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.kernels.linear import ALLOW_LOWER, narrowed, widened
+from pytest_ascend.emulator.kernels.linear import ALLOW_LOWER, narrowed
 from pytest_ascend.emulator.registry import L, T, aten
-from pytest_ascend.system.dispatching import HALF
+from pytest_ascend.system.dispatching import in_float32
 
 # By name (older API) strides and dilations begin with two for images and channels, paddings are before and after.
 
@@ -17,18 +17,9 @@ def _plane(strides: L, pads: L, dilations: L, groups: int = 1, **_: str) -> tupl
     return strides[2:], pads[::2], dilations[2:], False, [0] * len(strides[2:]), groups
 
 
-def in_float32(*operands: Any) -> tuple[Any, ...]:
-    """Return operands with 16 bits in float32, whatever the CPU is quick in.
-
-    Its own kernels for 16 bits can end the process, or read memory that nobody wrote: oneDNN's of torch 2.13 on
-    a CPU with AMX, where a window sees nothing but padding.
-    """
-    return widened(*operands, of=HALF)
-
-
 def gradient(grad: T, x: T, weight: T, place: int, **geometry: Any) -> T:
     mask = [place == each for each in range(3)]
-    grad, x, weight = in_float32(*narrowed(ALLOW_LOWER, grad, x, weight))
+    grad, x, weight = map(in_float32, narrowed(ALLOW_LOWER, grad, x, weight))
     made: tuple[T, ...] = aten.convolution_backward(grad, x, weight, None, *_plane(**geometry), mask)
     return made[place]
 

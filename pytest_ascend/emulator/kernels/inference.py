@@ -13,7 +13,8 @@ import torch
 
 from pytest_ascend.emulator.kernels.attention import masked_out, to_bnsd
 from pytest_ascend.emulator.kernels.quantization import to_int8
-from pytest_ascend.emulator.registry import NARROW, L, Optional, T, gap
+from pytest_ascend.emulator.registry import L, Optional, T, gap
+from pytest_ascend.system.dispatching import HALF
 
 _ANY_TOKENS = 2**31 - 1
 _PACKED = ("TND", "NTD")
@@ -41,7 +42,7 @@ def attend_alone(
     shifted = (scores - most).exp().nan_to_num(0.0)
     total = shifted.sum(-1, keepdim=True)
     total = total if sink is None else total + (sink.double().view(-1, 1, 1) - most).exp()
-    weights = shifted.to(v.dtype).double() if v.dtype in NARROW else shifted
+    weights = shifted.to(v.dtype).double() if v.dtype in HALF else shifted
     has_none = most.isneginf()
     out = torch.where(has_none, 0.0, weights @ values / total)
     return out, torch.where(has_none, float("inf"), most + total.log())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -134,13 +134,12 @@ _THEN: Mapping[str, Callable[[T, Any], T]] = {
 ALLOW_LOWER, USE_FP16, USE_HF32 = 1, 2, 3
 
 
-def widened(*operands: Any, of: Collection[torch.dtype] | None = None) -> tuple[Any, ...]:
-    """Return operands of these dtypes, or in which the CPU is slow, in float32; the caller rounds the result, once.
+def widened(*operands: T) -> tuple[T, ...]:
+    """Return operands in whose dtype the CPU is slow in float32; the caller rounds the result, once.
 
     A cube unit does the same: it takes half precision and adds in float32.
     """
-    of = slow_dtypes() if of is None else of
-    return tuple(each.float() if each is not None and each.dtype in of else each for each in operands)
+    return tuple(each.float() if each.dtype in slow_dtypes() else each for each in operands)
 
 
 def narrowed(cube_math_type: int, *operands: T) -> tuple[T, ...]:

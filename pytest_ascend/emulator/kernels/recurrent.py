@@ -16,15 +16,11 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.registry import T, gap, gradients
+from pytest_ascend.system.dispatching import in_float32
 
 _REVERSED = "REDIRECTIONAL"
 #: PyTorch's order of the gates; the candidate has two letters.
 _ORDER, _ORDERS = "ifjo", ("ifjo", "ifco")
-
-
-def _wide(*tensors: T) -> list[T]:
-    """Return numbers in the dtype in which gates are computed: float32 at least."""
-    return [each.float() if each.dtype in {torch.float16, torch.bfloat16} else each for each in tensors]
 
 
 def _lasts(mask: T | None, x: T, hidden: T) -> T:
@@ -44,7 +40,7 @@ def dynamic_rnn(
     gap(not is_known, f"gate_order {gate_order!r} and num_proj {num_proj!r} are not implemented")
     is_reversed, lasts = direction == _REVERSED, _lasts(mask, x, hidden)
     over_time = (x.flip(0), lasts.flip(0)) if is_reversed else (x, lasts)
-    x, on_time, weight, bias, hidden, cell = _wide(*over_time, weight, bias, hidden, cell)
+    x, on_time, weight, bias, hidden, cell = map(in_float32, (*over_time, weight, bias, hidden, cell))
     hidden, cell = (each.reshape(each.shape[-2:]) for each in (hidden, cell))
     kept = []
     for row, on in zip(x, on_time, strict=True):
@@ -104,7 +100,7 @@ def lstm(
     for place in range(len(params) // count):
         of_input, of_state, *biases = params[place * count : (place + 1) * count]
         weight = torch.cat([of_input, of_state], 1).T
-        bias = sum(_wide(*biases), of_input.new_zeros(len(of_input)))
+        bias = sum(map(in_float32, biases), of_input.new_zeros(len(of_input)))
         way = place % len(ways)
         hidden, cell = (each[place] for each in states)
         kept.append(dynamic_rnn(above, weight, bias, lasts, hidden, cell, direction=ways[way]))
@@ -136,7 +132,8 @@ def dynamic_gru(
     """Return the states twice, the gates update, reset and new, and the factor of the reset gate."""
     is_known = gate_order == "rzh" and reset_after
     gap(not is_known, f"gate_order {gate_order!r} and reset_after {reset_after!r} are not implemented")
-    x, weight, weight_hidden, bias, bias_hidden, hidden = _wide(x, weight, weight_hidden, bias, bias_hidden, hidden)
+    given = (x, weight, weight_hidden, bias, bias_hidden, hidden)
+    x, weight, weight_hidden, bias, bias_hidden, hidden = map(in_float32, given)
     hidden = hidden.reshape(hidden.shape[-2:])
     kept = []
     for row in x:
