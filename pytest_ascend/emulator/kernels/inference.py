@@ -54,7 +54,7 @@ def gathered(pages: T, blocks: T, length: int) -> T:
     return pages[used].transpose(0, 1).flatten(1, 2)[:, :length]
 
 
-def _alone(x: T, layout: str, heads: int, lengths: L | None, padding: Optional = None) -> list[T]:
+def alone(x: T, layout: str, heads: int, lengths: L | None, padding: Optional = None) -> list[T]:
     """Return a view of each sequence, as (heads, sequence, depth); lengths are ends where sequences are packed."""
     if layout in _PACKED:
         x, ends = x.transpose(0, 1) if layout == "TND" else x, lengths or []
@@ -122,7 +122,7 @@ def fused_infer_attention_score(
     layout, _, out_layout = layout.partition("_")
     out_layout, heads, kv_heads = out_layout or layout, numHeads, numKeyValueHeads or numHeads
     how_packed = (heads, actualSeqLengths, queryPaddingSize)
-    queries = _alone(query, layout, *how_packed)
+    queries = alone(query, layout, *how_packed)
     count = len(queries)
 
     def all_of(caches: Sequence[T] | T) -> list[T]:
@@ -139,14 +139,14 @@ def fused_infer_attention_score(
             each_length = lengths * (count if len(lengths) == 1 else 1)
             return [gathered(pages, blocks, length) for blocks, length in zip(blockTable, each_length, strict=False)]
         if len(caches) > 1:
-            parts = [_alone(x, layout, kv_heads, None)[0] for x in caches]
+            parts = [alone(x, layout, kv_heads, None)[0] for x in caches]
             counts = actualSeqLengthsKv or [x.shape[1] for x in parts]
             return [x[:, :n] for x, n in zip(parts, counts, strict=False)]
-        return _alone(caches[0], layout, kv_heads, actualSeqLengthsKv, kvPaddingSize)
+        return alone(caches[0], layout, kv_heads, actualSeqLengthsKv, kvPaddingSize)
 
     keys, values = all_of(key), all_of(value)
     if queryRope is not None and keyRope is not None:
-        turned = _alone(queryRope, layout, *how_packed)
+        turned = alone(queryRope, layout, *how_packed)
         queries = [torch.cat(each, -1) for each in zip(queries, turned, strict=True)]
         keys = [torch.cat(each, -1) for each in zip(keys, all_of(keyRope), strict=True)]
     single = layout not in _PACKED and to_bnsd(query, layout, 1).shape[2] == 1 if layout != "NSD" else False
@@ -155,8 +155,8 @@ def fused_infer_attention_score(
         k, v = _whole_numbers(k, *of_keys, place), _whole_numbers(v, *of_values, place)  # noqa: PLW2901
         if keySharedPrefix is not None and valueSharedPrefix is not None:
             first = slice((actualSharedPrefixLen or [0])[0] or None)
-            k = torch.cat((_alone(keySharedPrefix, layout, kv_heads, None)[0][:, first], k), 1)  # noqa: PLW2901
-            v = torch.cat((_alone(valueSharedPrefix, layout, kv_heads, None)[0][:, first], v), 1)  # noqa: PLW2901
+            k = torch.cat((alone(keySharedPrefix, layout, kv_heads, None)[0][:, first], k), 1)  # noqa: PLW2901
+            v = torch.cat((alone(valueSharedPrefix, layout, kv_heads, None)[0][:, first], v), 1)  # noqa: PLW2901
         part = attenMask
         if sparseMode <= 1:
             part = _mask_of(attenMask, place, q.shape[1], k.shape[1], rows_are_batches=single)
@@ -192,7 +192,7 @@ def _placed(
         shapes = {"BSH": (b, s, heads * depth), "BSND": (b, s, heads, depth), "NBSD": (heads, b, s, depth)}
         shape = shapes.get(out_layout, (b, heads, s, depth))
     out = torch.zeros(shape, dtype=torch.float64)
-    for target, part in zip(_alone(out, out_layout, heads, lengths, padding), parts, strict=True):
+    for target, part in zip(alone(out, out_layout, heads, lengths, padding), parts, strict=True):
         target.copy_(part)
     return out
 

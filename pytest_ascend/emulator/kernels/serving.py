@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pytest_ascend.emulator.kernels.activation import HALF, rotary_position_embedding
 from pytest_ascend.emulator.kernels.atb import placed, real  # noqa: F401  (a row reads ``real``)
-from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
+from pytest_ascend.emulator.kernels.inference import alone, attend_alone, gathered
 from pytest_ascend.emulator.kernels.linear import over_rows, scaled_product, whole_of
 from pytest_ascend.emulator.kernels.normalization import add_rms_norm, rms_normal  # noqa: F401  (a row reads one)
 from pytest_ascend.emulator.kernels.quantization import by_row, packed_in_words, to_int8  # noqa: F401  (rows)
@@ -178,12 +178,9 @@ def _filled(x: T, rows: int) -> T:
 
 
 def _sequences_of(x: T, layout: str, lengths: Optional) -> list[T]:
-    """Return the rows of each sequence, (length, heads, ...); lengths are ends where sequences are packed."""
-    if layout == "TND":
-        ends = [] if lengths is None else lengths.tolist()
-        return [x[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-    counts = [x.shape[1]] * len(x) if lengths is None else lengths.tolist()
-    return [each[:n] for each, n in zip(x, counts, strict=True)]
+    """Return the rows of each sequence, (length, heads, depth); lengths are ends where sequences are packed."""
+    found = alone(x, layout, x.shape[-2], None if lengths is None else lengths.tolist())
+    return [each.transpose(0, 1) for each in found]
 
 
 def _keys_of(x: T, layout: str, table: Optional, lengths: Optional) -> list[T]:
@@ -210,10 +207,10 @@ def lightning_indexer(
     indices = torch.full((*query.shape[:-2], 1, count), -1, dtype=torch.int32)
     values = torch.full(indices.shape, float("-inf"))
     targets = [_sequences_of(each, layoutQuery, lengthsQuery) for each in (indices, values)]
-    queries, shares = (_sequences_of(each, layoutQuery, lengthsQuery) for each in (query, weights))
+    queries, shares = (_sequences_of(each, layoutQuery, lengthsQuery) for each in (query, weights.unsqueeze(-1)))
     keys = _keys_of(key, layoutKey, blockTable, lengthsKey)
     for place, (q, w, k) in enumerate(zip(queries, shares, keys, strict=True)):
-        scores = (F.relu(q.double() @ k[:, 0].double().T) * w.double().unsqueeze(-1)).sum(1)
+        scores = (F.relu(q.double() @ k[:, 0].double().T) * w.double()).sum(1)
         if sparseMode == _CAUSAL:
             later = torch.arange(len(k)) > torch.arange(len(q))[:, None] + len(k) - len(q)
             scores = scores.masked_fill(later, float("-inf"))
