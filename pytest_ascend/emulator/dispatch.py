@@ -233,8 +233,6 @@ BY_NAME = -1
 _UNDEFINED = -1
 #: Operators called by name whose results have data-dependent sizes, or outputs with room for more.
 _DYNAMIC = ("MaskedSelect", "NonZero", "UniqueWithCountsAndSorting", "DropOutGenMaskV3")
-_COUNTED = ctypes.c_int64 * 2
-_ATTRIBUTE = ctypes.c_int64 * 4  # address of the name, kind, count, address of the items
 
 
 def _text_at(address: int) -> str:
@@ -247,7 +245,7 @@ def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -
     body = with_kernels_of_float32(kernel.signature, kernel.body)
 
     def arguments_at(words: int, into: int) -> tuple[list[int], list[Any], list[Any], dict[str, Any]]:
-        _, n, inputs, m, outputs, count, attributes = (ctypes.c_int64 * 7).from_address(words)[:]
+        _, n, inputs, m, outputs, count, attributes = _items(words, 7)
         if into and kernel.name in _DYNAMIC:
             raise Uncapturable(kernel.name)
         given = [_tensor(each, memory) for each in _items(inputs, n)]
@@ -255,7 +253,7 @@ def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -
             given = [each if each is None or memory.holds(each.data_ptr()) else each.clone() for each in given]
         descriptors, how = _items(outputs, m), {}
         for place in range(attributes, attributes + 32 * count, 32):
-            _, kind, size, items = _ATTRIBUTE.from_address(place)[:]
+            _, kind, size, items = _items(place, 4)  # the first is the address of the name
             how[_text_at(place)] = _KINDS[kind](items, size)
         return descriptors, given, [_tensor(each, memory) for each in descriptors], how
 
@@ -276,8 +274,8 @@ def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -
     return arguments_at, run
 
 
-def _items(address: int, count: int) -> list[int]:
-    return (ctypes.c_int64 * count).from_address(address)[:] if count else []
+def _items(address: int, count: int, of: Any = ctypes.c_int64) -> list[Any]:
+    return (of * count).from_address(address)[:] if count else []
 
 
 def _tensor(descriptor: int, memory: DeviceMemory) -> torch.Tensor | None:
@@ -295,23 +293,19 @@ def _tensor(descriptor: int, memory: DeviceMemory) -> torch.Tensor | None:
 
 
 def _lists(address: int, count: int) -> list[list[int]]:
-    pairs = (_COUNTED.from_address(address + 16 * place) for place in range(count))
+    pairs = (_items(address + 16 * place, 2) for place in range(count))
     return [_items(items, size) for size, items in pairs]
-
-
-def _reals(address: int, count: int) -> list[float]:
-    return (ctypes.c_double * count).from_address(address)[:] if count else []
 
 
 #: In the order of the kinds in aclop.c: bool, int, float, string, dtype, and lists of them.
 _KINDS: tuple[Callable[[int, int], Any], ...] = (
     lambda address, count: bool(_items(address, count)[0]),
     lambda address, count: _items(address, count)[0],
-    lambda address, count: _reals(address, count)[0],
+    lambda address, count: _items(address, count, ctypes.c_double)[0],
     lambda address, _: ctypes.string_at(address).decode(),
     lambda address, count: DTYPES.get(_items(address, count)[0]),
     lambda address, count: [bool(each) for each in _items(address, count)],
     _items,
-    _reals,
+    functools.partial(_items, of=ctypes.c_double),
     _lists,
 )
