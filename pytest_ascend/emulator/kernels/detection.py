@@ -114,7 +114,7 @@ def _turned_corners(box: list[float], trans: bool) -> list[Point]:
     return [(x + cos * a - sin * b, y + sin * a + cos * b) for a, b in halves]
 
 
-def _sides(points: list[Point]) -> Iterable[tuple[Point, Point]]:
+def _sides(points: list[Any]) -> Iterable[tuple[Any, Any]]:
     return zip(points, points[1:] + points[:1], strict=True)
 
 
@@ -123,9 +123,7 @@ def _clipped(points: list[Point], other: list[Point]) -> list[Point]:
     for a, b in _sides(other):
         marks = [(b[0] - a[0]) * (y - a[1]) - (b[1] - a[1]) * (x - a[0]) for x, y in points]
         rest: list[Point] = []
-        for ((x, y), (u, v)), (mine, following) in zip(
-            _sides(points), zip(marks, marks[1:] + marks[:1], strict=True), strict=True
-        ):
+        for ((x, y), (u, v)), (mine, following) in zip(_sides(points), _sides(marks), strict=True):
             if mine >= 0:
                 rest.append((x, y))
             if (mine >= 0) != (following >= 0):
