@@ -35,9 +35,11 @@ OBJECTS = ("all_gather_object", "broadcast_object_list", "barrier")
 TRAININGS: dict[str, str] = _DATA["trainings"]
 SAMPLERS = ("disjoint-and-complete", "uneven-length", "epochs-differ", "resumed")
 REFUSALS: tuple[str, ...] = tuple(_DATA["refusals"])
-#: Collectives measured for bandwidth and latency, and the optimizations of a training step, one by one.
+#: Collectives measured for bandwidth and latency.
 SPEEDS: tuple[str, ...] = tuple(_DATA["speeds"])
 STEPPED = ("decoder", "vision-language")
+#: Each variant of a training step adds one optimization. A sharded model is gathered before the step and reduced after
+#: it; with layers as the units that are sharded, one layer's communication overlaps another's computation.
 RUNGS = ("plain", "sharded", "amp", "fused", "overlapped")
 FAILURES = ("rank-dies", "rank-hangs", "rank-never-joins", "rank-raises")
 

@@ -16,6 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hoo
 
 from pytest_ascend.distributed.ranks import Place
 
+from . import RUNGS
 from .training import Block
 
 T = torch.Tensor
@@ -33,17 +34,6 @@ BUS: Mapping[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     **dict.fromkeys(("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"), lambda n: (n - 1) / n),
     **dict.fromkeys(("broadcast", "send_recv"), lambda _: 1.0),
-}
-
-#: Each step variant adds one optimization: ``unit`` is what FSDP 2 shards and gathers together, "" for DDP. A sharded
-#: unit is gathered before the step and reduced after it; with layers as units, one layer's communication overlaps
-#: another's computation.
-LADDER: Mapping[str, Mapping[str, Any]] = {
-    "plain": {"unit": "", "amp": False, "fused": False},
-    "sharded": {"unit": "model", "amp": False, "fused": False},
-    "amp": {"unit": "model", "amp": True, "fused": False},
-    "fused": {"unit": "model", "amp": True, "fused": True},
-    "overlapped": {"unit": "layer", "amp": True, "fused": True},
 }
 
 
@@ -173,8 +163,9 @@ def _timed(place: Place, name: str, rung: str, size: Size, group: Any) -> list[f
         whole = VisionLanguage(size, whole)
         given.insert(0, torch.randn(size.batch, 3, size.image, size.image))
     given = [each.to(place.device) for each in given]
-    model = _parallel(place, rung, whole.to(place.device), group)
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=LADDER[rung]["fused"] or None)
+    has = RUNGS[: RUNGS.index(rung) + 1]
+    model = _parallel(place, has, whole.to(place.device), group)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused="fused" in has or None)
     found = []
     for _ in range(WARM + STEPS):
         start = time.perf_counter()
@@ -186,8 +177,8 @@ def _timed(place: Place, name: str, rung: str, size: Size, group: Any) -> list[f
     return found[WARM:]
 
 
-def _parallel(place: Place, rung: str, model: nn.Module, group: Any) -> nn.Module:
-    if not LADDER[rung]["unit"]:
+def _parallel(place: Place, has: Sequence[str], model: nn.Module, group: Any) -> nn.Module:
+    if "sharded" not in has:  # by DDP; else by FSDP 2
         ids = [place.device] if place.device.type != "cpu" else None
         wrapped = nn.parallel.DistributedDataParallel(model, device_ids=ids, process_group=group)
         if "fake" in dist.get_backend(group):
@@ -198,11 +189,11 @@ def _parallel(place: Place, rung: str, model: nn.Module, group: Any) -> nn.Modul
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     settings: dict[str, Any] = {"mesh": DeviceMesh.from_group(group, place.device.type)}
-    if LADDER[rung]["amp"]:
+    if "amp" in has:
         can = getattr(getattr(torch, place.device.type), "is_bf16_supported", None)
         half = torch.bfloat16 if can is None or can() else torch.float16
         settings["mp_policy"] = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
-    for layer in model.modules() if LADDER[rung]["unit"] == "layer" else ():
+    for layer in model.modules() if "overlapped" in has else ():
         if isinstance(layer, Block):
             fully_shard(layer, **settings)
     fully_shard(model, **settings)

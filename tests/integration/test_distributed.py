@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ascend.runlog.reading import read
-from suites.distributed import RUNGS, SPEEDS, speed
+from suites.distributed import SPEEDS, speed
 from tests.conftest import AT_START
 from tests.forks import ROOT, records, run
 from tests.unit.certificate import genuine
@@ -16,7 +16,6 @@ from tests.unit.certificate import genuine
 
 def test_every_case_is_one_that_can_be_measured() -> None:
     assert tuple(speed.BUS) == SPEEDS
-    assert tuple(speed.LADDER) == RUNGS
 
 
 @pytest.mark.parametrize(("ranks", "wanted"), [(2, [1, 2]), (3, [1, 2, 3]), (4, [1, 2, 4]), (6, [1, 2, 4, 6])])
