@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -17,6 +18,7 @@ from torch.utils.data import DistributedSampler
 from pytest_ascend.device import Device
 from pytest_ascend.distributed.ranks import Place, RankFailed, Ranks
 from pytest_ascend.records.case import Case, Measure
+from pytest_ascend.run.comparing import refusal
 
 from . import DATA, FAILURE, REFUSAL
 
@@ -56,19 +58,12 @@ def test_data(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Meas
 
 def refused(place: Place, how: str) -> dict[str, Any]:
     group, last = dist.new_group(list(range(place.count))), place.rank == place.count - 1
-    x = torch.ones(8, device=place.device)
-    try:
-        if how == "same-card-twice":
-            torch.npu.set_device(0)  # type: ignore[attr-defined]
-            x = torch.ones(8, device="npu:0")
-        REFUSED[how](x, group, place.count, last)
-        x.cpu()
-    except Exception as error:  # noqa: BLE001 - the refusal is the answer
-        return {"said": str(error)}
-    finally:
-        if how == "same-card-twice":
-            torch.npu.set_device(place.device)  # type: ignore[attr-defined]
-    return {"said": ""}
+    is_twice = how == "same-card-twice"
+    device = torch.device("npu:0") if is_twice else place.device
+    with torch.npu.device(device) if is_twice else contextlib.nullcontext():  # type: ignore[attr-defined]
+        x = torch.ones(8, device=device)
+        error = refusal(lambda: (REFUSED[how](x, group, place.count, last), x.cpu()), device)
+    return {"said": str(error or "")}
 
 
 _OPS = (dist.ReduceOp.SUM, dist.ReduceOp.MAX)
