@@ -17,6 +17,7 @@ from pytest_ascend.parity.language import Continuation, Generation
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.stand_ins import products_in_float32
 from pytest_ascend.run import inputs
+from pytest_ascend.system.programs import for_now
 
 from .decoders import ARCHITECTURES, IMAGE, PATCH, SIDE, Architecture, Weights, draft, forward, weights
 
@@ -240,10 +241,9 @@ def alone_and_in_a_batch(model: str, way: str, dtype: torch.dtype, device: torch
     Source: torch_npu.npu.set_deterministic_level in the documentation of Ascend/op-plugin, 517f2e7d (2026-08-21): level
     3, of CANN since 9.2.0. Nothing is promised of padding.
     """
-    before, backend = torch.are_deterministic_algorithms_enabled(), getattr(torch, device.type)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    is_promised = False
-    with warnings.catch_warnings():
+    before: Any = torch.get_deterministic_debug_mode()
+    backend, is_promised = getattr(torch, device.type), False
+    with for_now(torch.set_deterministic_debug_mode, "warn", before), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with contextlib.suppress(AttributeError, RuntimeError):  # an older torch_npu, or CANN
             backend.set_deterministic_level(3)
@@ -253,7 +253,6 @@ def alone_and_in_a_batch(model: str, way: str, dtype: torch.dtype, device: torch
         finally:
             if is_promised:
                 backend.set_deterministic_level(1)
-            torch.use_deterministic_algorithms(before)
     return batch, alone, is_promised
 
 

@@ -125,10 +125,6 @@ def _stored(apply: Any, key: T, value: T, key_cache: T, value_cache: T, slots: T
     return *write(apply, key, value, *caches, slots), *write(apply, *rows, *caches, slots.flip(0))
 
 
-def _prefilled(query: T, key: T, value: T, table: T, length: int) -> tuple[T, ...]:
-    return (_attended(query, key, value, table, [length], sparse_mode=3, ends=[len(query)]),) * 3
-
-
 def _decoding_inputs(make: InputFactory) -> Iterator[Sample]:
     caches = [make.normal(12, 128, 32) for _ in "kv"]
     yield call(make.normal(3, 1, 64), *caches, serving.new_table(make, 3, 4), [1, 129, 512])
@@ -157,8 +153,9 @@ OPERATORS = in_family(
         part="decoding", through=_decoding, outputs=(*("",) * 5, "bool"), terms=512),
     _relation("npu_fused_infer_attention_score", lambda *given: (_attended(*given),) * 4,
               _decoding_inputs, part="pages", through=_in_pages, outputs=("",) * 4, terms=512),
-    _relation("npu_fused_infer_attention_score", _prefilled, _prefill_inputs, part="chunks", through=_prefill,
-              outputs=("",) * 3, terms=300),
+    _relation("npu_fused_infer_attention_score", lambda query, key, value, table, length: (
+        _attended(query, key, value, table, [length], sparse_mode=3, ends=[len(query)]),) * 3, _prefill_inputs,
+        part="chunks", through=_prefill, outputs=("",) * 3, terms=300),
     _relation("npu_grouped_matmul", lambda x, weight, counts: (
         torch.cat([a @ b for a, b in zip(torch.split(x, counts), weight, strict=True)]),) * 3, lambda d: [
         call(d.normal(12, 64), d.normal(4, 64, 32), [4, 3, 0, 5])], part="permuted",
