@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.contact.steps import Notebook, Questions, answered
+from pytest_ascend.contact.steps import Notebook, Questions
 from pytest_ascend.device.dispatcher import OperatorWatch
 from pytest_ascend.device.probe import known_answer
 from pytest_ascend.system.bundled import module
+from pytest_ascend.system.errors import answered
 from pytest_ascend.system.programs import for_now, tell
 
 #: Any, since type checkers do not know ``npu()``, which torch_npu adds to tensors.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pytest_ascend.isolation.process import start
+from pytest_ascend.system.errors import answered
 from pytest_ascend.system.programs import tell
 
 #: Questions by name, as "abs/float32", with functions that answer them and never raise.
@@ -70,14 +71,6 @@ class Notebook:
                 place = place.setdefault(each, {})
             place[last] = answer
         return found
-
-
-def answered(work: Callable[[], Any], most: int = 300) -> Any:
-    """Return the result, or the error as text of at most so many characters: a refusal is an answer."""
-    try:
-        return work()
-    except Exception as error:  # noqa: BLE001
-        return f"{type(error).__name__}: {error}"[:most]
 
 
 def threads_and_handlers() -> dict[str, Any]:

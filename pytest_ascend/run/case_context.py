@@ -14,7 +14,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, NotJudged, Outcome, Passed, Waived
 from pytest_ascend.records.record import CallDigests, ResultRecord
 from pytest_ascend.records.verdict import GELU_BY_TANH, HALVES, Verdict, named_in, told
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, answered
 from pytest_ascend.system.suites import describe
 from pytest_ascend.system.text import one_line
 
@@ -258,7 +258,4 @@ def lost(device: Device) -> str:
     """Check the device's health after it raised an error: "" if it is fine, else what is wrong."""
     from pytest_ascend.device.probe import known_answer
 
-    try:
-        return known_answer(device.torch_device())
-    except Exception as error:  # noqa: BLE001  (whatever a dead device raises is the finding)
-        return f"{type(error).__name__}: {error}"
+    return str(answered(lambda: known_answer(device.torch_device()), None))

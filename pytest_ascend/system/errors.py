@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 #: What the exit code of ``pytest --ascend`` says. 2 and 3 are pytest's own; docs/reference.md is made from this table.
 EXIT_CODES = {
@@ -57,6 +58,14 @@ def reason(error: Exception) -> str:
 def with_type(error: Exception) -> str:
     """Return why something failed, after the name of the error: what another's code raises."""
     return f"{type(error).__name__}: {error}"
+
+
+def answered(work: Callable[[], Any], most: int | None = 300) -> Any:
+    """Return the result, or the error as text of at most so many characters: a refusal is an answer."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - whatever is raised is told
+        return with_type(error)[:most]
 
 
 @contextmanager
