@@ -159,7 +159,6 @@ def trace(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
     Keys are like "step 3, gradient", in the order of computation; values are tensors by name.
     """
     seen: dict[str, Mapping[str, Tensor]] = {}
-    model.to(device)
     before = {name: each.detach().to("cpu", copy=True) for name, each in model.named_parameters()}
     for number, (loss, optimizer) in enumerate(steps(model, recipe, device), start=1):
         # In the order of computation: the first wrong one caused the others.

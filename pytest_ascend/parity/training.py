@@ -55,7 +55,6 @@ def train(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
     "curve" has the losses (steps,), "weights" the change of each parameter, "state" the optimizer's tensors by
     parameter, "statistics" the floating buffers. Batches take the dtype of the model's parameters.
     """
-    model.to(device)
     before = {name: each.detach().to("cpu", copy=True) for name, each in model.named_parameters()}
     made = [(loss.detach().cpu(), optimizer) for loss, optimizer in steps(model, recipe, device)]
     return {
