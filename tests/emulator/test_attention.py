@@ -46,9 +46,8 @@ def test_grouped_attention_over_no_keys_goes_back() -> None:
 def test_step_by_step_attention_is_as_precise_for_large_scores() -> None:
     scores, v = 30000 + torch.arange(6.0), floats(1, 1, 6, 8)
     q, k = torch.ones(1, 1, 1, 1), scores.view(1, 1, 6, 1)  # so that the scores themselves are exact
-    how = attention.Attention(1.0, keep=torch.ones(1, 1, 1, 6))  # as with dropout: not by a fused kernel
     expected = scores.double().softmax(0) @ v[0, 0].double()
-    found = attention.attend(q, k, v, how)[0]
+    found = attention.attend(q, k, v, 1.0, keep=torch.ones(1, 1, 1, 6))[0]  # as with dropout: not by a fused kernel
     torch.testing.assert_close(found[0, 0, 0].double(), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -56,8 +55,7 @@ def test_a_row_that_is_masked_out_attends_to_nothing() -> None:
     q, k, v = _heads(torch.float32)
     mask = torch.zeros(2, 3, 5, 6, dtype=torch.bool)
     mask[:, :, 1] = True
-    how = attention.Attention(0.3, mask=mask, keep=torch.ones(mask.shape), keep_prob=1.0)
-    found = attention.attend(q, k, v, how)[0]
+    found = attention.attend(q, k, v, 0.3, mask=mask, keep=torch.ones(mask.shape))[0]
     expected = F.scaled_dot_product_attention(q, k, v, scale=0.3)
     expected[:, :, 1] = 0
     torch.testing.assert_close(found, expected)

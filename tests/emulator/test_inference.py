@@ -343,8 +343,7 @@ def test_torch_without_a_fused_kernel_computes_the_same(monkeypatch: pytest.Monk
 def test_fused_kernels_are_not_asked_about_nothing(empty: int) -> None:
     shapes = [[1, 2, 3, 4] for _ in range(3)]
     given = [torch.ones(each) for each in shapes]
-    plain = attention.Attention(1.0)
-    assert attention._is_for_fused(*given, plain) is attention._HAS_FUSED
+    assert attention._is_for_fused(*given) is attention._HAS_FUSED
     given[empty] = given[empty][:, :, :0]
-    assert not attention._is_for_fused(*given, plain)
-    assert not attention._is_for_fused(*([torch.ones(1)] * 3), attention.Attention(1.0, keep=torch.ones(1)))
+    assert not attention._is_for_fused(*given)
+    assert not attention._is_for_fused(*([torch.ones(1)] * 3), keep=torch.ones(1))

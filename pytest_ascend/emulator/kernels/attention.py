@@ -7,7 +7,6 @@ sum`` is the softmax all the same. Gradients are those of torch, which computes 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,30 +24,6 @@ _ORDERS = {
 }
 
 
-@dataclass(frozen=True)
-class Attention:
-    """How scores become weights. ``mask`` marks masked scores; ``keep`` are dropout's bits, None without it.
-
-    ``bias`` is added to the scaled scores, or, with ``scales_bias``, to the scores before they are scaled.
-    """
-
-    scale: float
-    causal: bool = False
-    mask: Optional = None
-    bias: Optional = None
-    keep: Optional = None
-    keep_prob: float = 1.0
-    scales_bias: bool = False
-
-    def added(self, q: T, k: T) -> Optional:
-        """Return what torch's fused kernel adds to the scores: the bias, and minus infinity where masked out."""
-        added = None if self.bias is None else self.bias.to(q.dtype)
-        if self.mask is not None:
-            added = torch.zeros((), dtype=q.dtype) if added is None else added
-            added = added.masked_fill(self.mask, float("-inf"))
-        return None if added is None else _dense(added.expand(*q.shape[:3], k.shape[2]))
-
-
 #: torch 2.1 has no fused attention for the CPU: it is computed step by step.
 _HAS_FUSED = not isinstance(aten._scaled_dot_product_flash_attention_for_cpu, MissingOperator)
 
@@ -60,35 +35,44 @@ def to_bnsd(tensor: T, layout: str, depth: int) -> T:
     return tensor.permute(_ORDERS[layout])
 
 
-def attend(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
+def attend(
+    q: T, k: T, v: T, scale: float, causal: bool = False, mask: Optional = None, bias: Optional = None,
+    keep: Optional = None, keep_prob: float = 1.0, scales_bias: bool = False,
+) -> tuple[T, T]:  # fmt: skip
     """Attend over (batch, heads, sequence, depth).
 
-    Returns the result, and log-sum-exps (batch, heads, sequence) in float32.
+    ``mask`` marks masked scores; ``keep`` are dropout's bits, None without it. ``bias`` is added to the scaled scores,
+    or, with ``scales_bias``, to the scores before they are scaled. Returns the result, and log-sum-exps (batch, heads,
+    sequence) in float32.
     """
     k, v = _for_all_heads(k, q), _for_all_heads(v, q)
-    if _is_for_fused(q, k, v, how):
+    if _is_for_fused(q, k, v, bias, keep, scales_bias):
+        # What torch's kernel adds to the scores: the bias, and minus infinity where masked out.
+        added = None if bias is None else bias.to(q.dtype)
+        if mask is not None:
+            added = (torch.zeros((), dtype=q.dtype) if added is None else added).masked_fill(mask, float("-inf"))
+        added = None if added is None else _dense(added.expand(*q.shape[:3], k.shape[2]))
         forward = aten._scaled_dot_product_flash_attention_for_cpu
-        dense = (_dense(each) for each in (q, k, v))
-        return forward(*dense, 0.0, how.causal, attn_mask=how.added(q, k), scale=how.scale)  # type: ignore[no-any-return]
+        return forward(*map(_dense, (q, k, v)), 0.0, causal, attn_mask=added, scale=scale)  # type: ignore[no-any-return]
     scores = q.float() @ k.float().mT
-    bias = 0.0 if how.bias is None else how.bias.float()
-    scores = (scores + bias) * how.scale if how.scales_bias else scores * how.scale + bias
-    left_out = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1) if how.causal else how.mask
+    shift = 0.0 if bias is None else bias.float()
+    scores = (scores + shift) * scale if scales_bias else scores * scale + shift
+    left_out = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1) if causal else mask
     scores = scores if left_out is None else scores.masked_fill(left_out, float("-inf"))
     lse = scores.logsumexp(-1)
     none = lse.isneginf().unsqueeze(-1)  # all is masked out: weights are zero, and so are gradients
     # Not by ``lse``: of scores of some thousands it has three digits behind the point.
     weights = scores.masked_fill(none, 0.0).softmax(-1).masked_fill(none, 0.0)
-    weights = weights if how.keep is None else weights * how.keep / how.keep_prob
+    weights = weights if keep is None else weights * keep / keep_prob
     return (weights @ v.float()).to(q.dtype), lse
 
 
-def _is_for_fused(q: T, k: T, v: T, how: Attention) -> bool:
+def _is_for_fused(q: T, k: T, v: T, bias: Optional = None, keep: Optional = None, scales_bias: bool = False) -> bool:
     """Whether torch's fused kernels support these.
 
     They add the bias last, in the dtype of the scores, without a gradient, and divide by zero if a dimension is empty.
     """
-    is_plain = how.keep is None and (how.bias is None or not (how.scales_bias or how.bias.requires_grad))
+    is_plain = keep is None and (bias is None or not (scales_bias or bias.requires_grad))
     has_all = q.numel() > 0 and k.numel() > 0 and v.numel() > 0
     return _HAS_FUSED and is_plain and q.shape[-1] == v.shape[-1] and has_all
 
@@ -180,8 +164,7 @@ def flash_attention_score(
         left_out = None if causal else masked_out(shape[2], shape[3], mask, prefix, preTokens, nextTokens, sparseMode)
         keep = None if bits is None else bits[used : used + shape.numel()].view(shape)
         used += shape.numel()
-        how = Attention(scale, causal, left_out, pseShift, keep, keepProb, scales_bias=pseType == _ADD_AND_SCALE)
-        made.append(attend(q, k, v, how))
+        made.append(attend(q, k, v, scale, causal, left_out, pseShift, keep, keepProb, pseType == _ADD_AND_SCALE))
     out = _joined([each for each, _ in made], layout, query.new_zeros(*query.shape[:-1], value.shape[-1]))
     sums = [each.unsqueeze(-1) for _, each in made]
     lse = _joined(sums, "TND" if is_packed else "BNSD", torch.zeros(*query.shape[:2], 1))
