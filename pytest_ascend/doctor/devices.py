@@ -146,8 +146,7 @@ def driver_versions(survey: Survey) -> Iterator[Observation]:
         yield Observation("driver.cann", said, evidence)
     released, source = survey.compatibility.hdk(cann) if cann else ((), "")
     driver = survey.version(DRIVER)
-    is_950 = survey.family is not None and survey.family.name == "950"
-    if released and is_version(driver) and not is_950 and Version(driver) < min(map(Version, released)):
+    if released and is_version(driver) and not survey.is_950 and Version(driver) < min(map(Version, released)):
         evidence = (survey.source(DRIVER), f"CANN {cann} was released with {', '.join(released)} ({source})")
         said = f"driver {driver} is older than those that CANN {cann} was released with"
         yield Observation("driver.older", said, evidence)

@@ -61,10 +61,10 @@ class Survey:
         #: The version of CANN: that of the toolkit, or else of the runtime; and the chips' family, None if unknown.
         self.cann = self.version(TOOLKIT) or self.version(RUNTIME)
         self.family = family(self.version(CHIP))
-        # The 950's driver manages shared memory through another file.
-        is_950 = self.family is not None and self.family.name == "950"
+        #: Whether the chips are of the 950, whose driver manages shared memory through another file.
+        self.is_950 = self.family is not None and self.family.name == "950"
         #: The files below /dev through which the devices of this machine are managed.
-        self.control_files = tuple(name for name in CONTROL_FILES if not (is_950 and name == "devmm_svm"))
+        self.control_files = tuple(name for name in CONTROL_FILES if not (self.is_950 and name == "devmm_svm"))
         #: The packages of the CANN in use, each with the file of its version and requirements.
         self.cann_packages: dict[str, str] = {}
         if home := self.home.path if self.home else "":
