@@ -61,12 +61,9 @@ def settings(
     if operator.exactness == FUNCTION or (backward and operator.exactness != MOVE and not summed):
         together = operator.traits.sums_all or operator.function in NORMWISE
         shaken = partial(perturbed, ulps=operator.ulps, propagated=PROPAGATED if backward else 0.0, together=together)
-        runs = {
-            name: each.reference_runs[0]
-            if backward and _is_exact(each)
-            else [*map(shaken, each.expected, each.reference_runs[0])]
-            for name, each in results.items()
-        }
+        runs = {name: [*map(shaken, each.expected, each.reference_runs[0])] for name, each in results.items()}
+        if backward:
+            runs |= {name: each.reference_runs[0] for name, each in results.items() if _is_exact(each)}
         reference_runs.append(runs)
     # One term would tell the judge that each element is rounded once: a function may have sums inside.
     once = operator.exactness != FUNCTION and (summed or not backward)

@@ -318,7 +318,7 @@ def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
 
     timed = call if wanted is None else back
     # Gradients may be of hundreds of small calls, as those of cumprod where one is zero; a user's operator may be slow.
-    is_timed = not target.origin and each.axes[0] != "empty"  # for nothing the CPU takes no time
+    is_timed = not target.origin and each.axes[0] != "empty"  # without elements the CPU takes no time at all
     limit_s = (_TIMES * usual_s + _SPARE_S) * (1 if wanted is None else 10) if is_timed else float("inf")
     try:
         found, gradients = in_time(made, usual_s, limit_s, f"{target.operator.name}, {timed.name}", target.device)
