@@ -11,7 +11,6 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.calling import tensors
 from pytest_ascend.run import inputs
-from pytest_ascend.system.dispatching import torch_is_before
 
 from .rows import CPU, SMOKE, STANDARD, At, Row, T, deterministic
 
@@ -51,9 +50,7 @@ CALLS: Mapping[str, Callable[[T], object]] = {
     "half": lambda x: x.half().float(),
     "cross_entropy": lambda x: F.cross_entropy(x, torch.arange(len(x), device=x.device) % 64),
     "attention": lambda x: F.scaled_dot_product_attention(*(x[None, None],) * 3),
-    "attention, causal": lambda x: F.scaled_dot_product_attention(
-        *(x[None, None],) * 3, is_causal=not torch_is_before(2, 2)
-    ),
+    "attention, causal": lambda x: F.scaled_dot_product_attention(*(x[None, None],) * 3, is_causal=True),
 }
 FEW = ("add", "softmax", "sum", "mm", "sort", "cat", "index_select", "conv1d")
 ROWS = 33
