@@ -27,16 +27,14 @@ _WITH_MASKS = "attention, causal"
 _IN_ALL_DTYPES = ("add", "mul", "where", "amax", "argmax", "cat", "transposed", "index_select", "logical", "repeat")
 
 
-def _alike(
-    at: At, what: str, made: Calls, rounds: int = 4, usual_is: str = "", times: int = TIMES, part: int = 2
-) -> None:
+def _alike(at: At, what: str, made: Calls, *, usual_is: str = "", times: int = TIMES, part: int = 2) -> None:
     """No call takes many times what the median of its neighbours does, another ``part`` of them, or ``usual_is``."""
     asked = {name: call for name, call in made.items() if usual_is or not name.startswith(_WITH_MASKS)}
-    took = {name: least_s(at.wait, call, rounds) for name, call in asked.items()}
+    took = {name: least_s(at.wait, call, 1) for name, call in asked.items()}
     usual = max(took.get(usual_is, sorted(took.values())[len(took) // part]), NOTHING_S)
     slow = {name: each for name, each in took.items() if each > times * usual}
     for _ in range(3 if slow else 0):  # other work on the machine may have been in the way
-        again = {name: least_s(at.wait, made[name], 5 * rounds) for name in slow}
+        again = {name: least_s(at.wait, made[name], 10) for name in slow}
         slow = {name: each for name, each in again.items() if each > times * usual}
     beside = usual_is or ("the median" if part == 2 else "the quicker ones")
     said = ", ".join(f"{name} takes {each / usual:.0f} times {beside}" for name, each in slow.items())
@@ -54,7 +52,7 @@ def _large(at: At) -> Calls:
 
 def _small_calls(at: At) -> None:
     """No call of little takes long; nor does waiting for a device that has nothing to do, which is in each."""
-    _alike(at, "calls of little", _small(at), rounds=12, times=30)
+    _alike(at, "calls of little", _small(at), times=30)
     took = least_s(at.wait, lambda: None, 20)
     at.holds(took <= TIMES * NOTHING_S, f"waiting for a device without work takes {took * 1e3:.3g} ms")
 
@@ -89,7 +87,7 @@ def _shapes(at: At) -> None:
         }
         made: Calls = {said: partial(call, x.view(rows, -1), dim) for said, (rows, dim) in given.items()}
         # Half of them are along one dimension.
-        _alike(at, f"{name} of one size", made, rounds=2, times=15, part=4)
+        _alike(at, f"{name} of one size", made, times=15, part=4)
 
 
 def _places(at: At) -> None:
@@ -111,7 +109,7 @@ def _places(at: At) -> None:
     }  # fmt: skip
     for name, call in calls.items():
         made: Calls = {f"{kind} indices": partial(call, each) for kind, each in there.items()}
-        _alike(at, f"{name} of one size", made, rounds=2, times=2 * TIMES, part=4)
+        _alike(at, f"{name} of one size", made, times=2 * TIMES, part=4)
 
 
 def _values(at: At, calls: Mapping[str, Kind] = ALL) -> None:
@@ -140,7 +138,7 @@ def _values(at: At, calls: Mapping[str, Kind] = ALL) -> None:
             with contextlib.suppress(RuntimeError, IndexError, ValueError):  # what both take is asked
                 call(here), call(each)
                 made[f"{name} of {said}"] = partial(call, each)
-        _alike(at, "calls of one shape", made, rounds=2, usual_is="usual", times=15)
+        _alike(at, "calls of one shape", made, usual_is="usual", times=15)
 
 
 def _copies(at: At) -> Calls:
@@ -318,7 +316,7 @@ def _row(what: str, calls: Kinds, level: str = SMOKE, **how: Any) -> Row:
 
 _IN_FLOAT16, _IN_BFLOAT16 = (partial(_products, dtype=dtype) for dtype in (torch.float16, torch.bfloat16))
 COSTS: Mapping[str, Row] = {
-    "elementwise": _row("calls that move as much memory", _large, rounds=2, times=60),
+    "elementwise": _row("calls that move as much memory", _large, times=60),
     "small-calls": (SMOKE, _small_calls),
     "new-shapes": _row("calls with new shapes", partial(of_new_shapes, calls=ALL)),
     "shapes": (SMOKE, _shapes),
@@ -326,7 +324,7 @@ COSTS: Mapping[str, Row] = {
     "values": (STANDARD, _values),
     "values-backward": (STANDARD, partial(_values, calls=GRADIENTS)),
     "gradients": _row("calls with gradients", partial(kinds, calls=GRADIENTS), times=2 * TIMES),
-    "gaps": _row("calls of tensors with gaps", partial(of_new_shapes, gaps=True), rounds=1),
+    "gaps": _row("calls of tensors with gaps", partial(of_new_shapes, gaps=True)),
     "copies": _row("copies of 16 MiB", _copies, usual_is="within the host"),
     "products": _row("products of as many terms", _products),
     "products-float16": _row("products in float16", _IN_FLOAT16, STANDARD, usual_is="mm in float32"),

@@ -22,7 +22,7 @@ MIB = 2**20
 #: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
 TIMES, NOTHING_S = 20, 2e-4
 #: Seconds that :meth:`At.busy` keeps the device busy, and the seconds of one product of it at least.
-BUSY_S, PRODUCT_S = 0.02, 0.001
+BUSY_S, PRODUCT_S = 0.01, 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class At:
             judge(self.judge)
 
     def busy(self) -> None:
-        """Enqueue work for some 20 ms on the current stream: what follows is late on a device that works on its own."""
+        """Enqueue work for some 10 ms on the current stream: what follows is late on a device that works on its own."""
         size, count = _work(self.device)
         matrix = torch.zeros(size, size, device=self.device)  # not kept: it would count as left behind
         for _ in range(count):

@@ -202,7 +202,7 @@ def _deep(at: At) -> None:
     x = torch.zeros(COUNT, dtype=torch.int32, device=at.device)
     stream.wait_stream(at.backend.current_stream())
     with at.backend.stream(stream):
-        for _ in range(10):  # more than 100 ms
+        for _ in range(10):  # some 100 ms
             at.busy()
         for _ in range(600):
             x.add_(1)
