@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import partial
 from itertools import permutations, product
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
@@ -68,6 +71,114 @@ WAYS: Mapping[str, Callable[[At, T], T]] = {
     "clone": lambda at, x: x.to(at.device).clone().cpu(),
     "cards": _between_cards,
 }
+
+
+#: Views with gaps between their elements, and views of all elements in another order.
+_GAPS: Moves = {
+    "stepped": lambda x: x[::2], "odd": lambda x: x[1::2], "a part": lambda x: x.view(4, 6)[1:3, 2:5],
+    "a column": lambda x: x.view(4, 6)[:, 3],
+}  # fmt: skip
+_TURNED: Moves = {
+    "turned": lambda x: x.view(4, 6).mT, "permuted": lambda x: x.view(2, 3, 4).permute(2, 0, 1),
+    "a part": lambda x: x.view(4, 6)[1:3, 2:5].mT,
+}  # fmt: skip
+
+
+def _across(at: At, views: Moves) -> None:
+    """Copies between views of the host and of the device, also with a cast: what lies between stays."""
+
+    def run(device: torch.device) -> dict[str, T]:
+        found = dict[str, T]()
+        host, there = torch.arange(24.0), torch.arange(24.0).add(100).to(device)
+        for (name, view), dtype in product(views.items(), (torch.float32, torch.float16, torch.int64)):
+            mine, its = torch.full((24,), 7.0, dtype=dtype), torch.full((24,), 7.0, dtype=dtype, device=device)
+            view(mine).copy_(view(there))
+            view(its).copy_(view(host))
+            found[f"{name}, {dtype}, to the host"] = mine
+            found[f"{name}, {dtype}, to the device"] = torch.cat([its.cpu(), view(its).cpu().flatten()])
+            view(its).copy_(view(host).flatten()[1])
+            found[f"{name}, {dtype}, of one number"] = its.cpu()
+        return found
+
+    at.same(run(at.device), run(torch.device("cpu")), "a copy fills gaps, or gives elements other places")
+
+
+def _many_dimensions(at: At) -> None:
+    """Ten dimensions, where CANN has eight (aclnn's documents): right, or refused."""
+    calls: Moves = {
+        "permute": lambda x: x.permute(*range(9, -1, -1)).contiguous(), "sum": lambda x: x.sum((1, 3, 9)),
+        "add": lambda x: x + x.transpose(0, 9), "flip": lambda x: x.flip(0, 5, 9), "roll": lambda x: x.roll(1, 7),
+        "stack": lambda x: torch.stack([x, x], 10), "cat": lambda x: torch.cat([x, x], 4), "amax": lambda x: x.amax(8),
+        "expand": lambda x: x[:, :1, :, :1] * x, "index": lambda x: x.index_select(3, _places(x[..., 0].flatten()[:2])),
+        "copy_": lambda x: torch.zeros_like(x).transpose(2, 8).copy_(x), "softmax": lambda x: (x * 0).softmax(6),
+    }  # fmt: skip
+    x = numbered(1024).remainder(64).float().view((2,) * 10)
+    for name, call in calls.items():
+        with contextlib.suppress(RuntimeError):
+            at.same(call(x.to(at.device)).cpu(), call(x), f"{name} of ten dimensions")
+
+
+#: Views that share memory with their tensor: what is written to one is seen in the other.
+_VIEWS: Moves = {
+    "diagonal": torch.diagonal, "unbind": lambda x: x.unbind()[1], "narrow": lambda x: x.narrow(0, 2, 3),
+    "tensor_split": lambda x: x.tensor_split(3)[2], "unfold": lambda x: x.unfold(1, 2, 3), "mT": lambda x: x.mT[1:],
+    "select": lambda x: x.select(1, 3), "movedim": lambda x: x.movedim(0, 1)[1], "squeeze": lambda x: x[:1].squeeze(0),
+    "unflatten": lambda x: x.unflatten(1, (3, 2))[:, 1], "as_strided": lambda x: x.as_strided((2, 3), (7, 2), 3),
+    "bits": lambda x: x.view(torch.int16)[:, ::4], "detach": lambda x: x.detach()[1], "to": lambda x: x.to(x.device)[3],
+    "expand_as": lambda x: x[2].expand_as(x)[4], "reshape": lambda x: x.reshape(3, 12)[2],
+    "contiguous": lambda x: x.contiguous()[4], "hsplit": lambda x: x.hsplit(2)[0],
+    "view_as_real": lambda x: torch.view_as_real(torch.view_as_complex(x.view(6, 3, 2)))[1],
+    "real": lambda x: torch.view_as_complex(x.view(6, 3, 2)).imag[2:4],
+}  # fmt: skip
+_COPIES: Moves = {
+    "clone": torch.clone, "to": lambda x: x.to(x.device, copy=True), "cpu": lambda x: x.cpu().clone(),
+    "getitem": lambda x: x[torch.tensor([0, 2], device=x.device)], "flip": lambda x: x.flip(0), "deepcopy": deepcopy,
+    "repeat": lambda x: x.repeat(1, 1), "cat": lambda x: torch.cat([x]), "flatten": lambda x: x.mT.flatten(),
+}  # fmt: skip
+
+
+def _views(at: At) -> None:
+    def run(device: torch.device) -> dict[str, T]:
+        found = dict[str, T]()
+        for said, table in (("view by", _VIEWS), ("copy by", _COPIES)):
+            for name, view in table.items():
+                x = numbered(36).remainder(1000).view(6, 6).to(device)
+                x = x.float() if name in ("view_as_real", "real") else x
+                view(x).add_(1)
+                found[f"{said} {name}"] = x.cpu()
+        return found
+
+    at.same(
+        run(at.device),
+        run(torch.device("cpu")),
+        "what is written to a view is lost, or what is written to a copy is not",
+    )
+
+
+def _storages(at: At) -> None:
+    """Memory that is given up, as sharded trainings do, is free; had again, it holds what is written."""
+    backend: Any = at.backend
+    gc.collect()
+    backend.empty_cache()  # what other streams have used is given back now
+    x, before = numbered(MIB).to(at.device), backend.memory_allocated()
+    view, storage = x[3:].view(-1)[::2], x.untyped_storage()
+    size = storage.nbytes()
+    storage.resize_(0)
+    given_up = before - backend.memory_allocated()
+    storage.resize_(size)
+    x.copy_(numbered(MIB, 5))
+    there = x.cpu()
+    asked = {
+        "resize_(0) does not free memory": 0 <= given_up - size <= 4096 >= abs(before - backend.memory_allocated()),
+        "nbytes() or data_ptr() are wrong": storage.nbytes() == size and storage.data_ptr() == x.data_ptr() != 0,
+        "a view is not of the memory had again": torch.equal(view.cpu(), there[3::2]),
+        "set_() is another view": torch.equal(
+            x.new_empty(0).set_(storage, 3, (2, 4), (1, 2)).cpu(), there[3:11].view(4, 2).mT
+        ),
+        "resize_() that grows loses numbers": torch.equal(x[:9].clone().resize_(99)[:9].cpu(), there[:9]),
+        "fill_() of a storage is wrong": x[:2].clone().untyped_storage().fill_(3).cpu().tolist()[:8] == [3] * 8,
+    }
+    at.same("; ".join(said for said, is_so in asked.items() if not is_so), "", "storages")
 
 
 def _cat(at: At) -> None:
@@ -285,6 +396,11 @@ def _large_integers(at: At) -> None:
 
 MOVEMENT: Mapping[str, Row] = {
     **early({name: partial(_copied, way=way) for name, way in WAYS.items()}, "there-and-back", "odd-places"),
+    "gaps": (SMOKE, partial(_across, views=_GAPS)),
+    "turned": (STANDARD, partial(_across, views=_TURNED)),
+    "many-dimensions": (STANDARD, _many_dimensions),
+    "views": (STANDARD, _views),
+    "storages": (STANDARD, _storages),
     "cat": (SMOKE, _cat),
     "layouts": (SMOKE, _layouts),
     "bits": (SMOKE, lambda at: _moved(at, MOVES, bits=True)),

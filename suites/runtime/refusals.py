@@ -138,7 +138,9 @@ def _is_refused(at: At, call: Callable[[], object], kinds: tuple[type[Exception]
 
 
 def _refused(at: At, name: str, dtype: torch.dtype = torch.float32) -> None:
-    x = torch.ones(5, 5 if name in INDEXED else 4, device=at.device, dtype=dtype)
+    base = torch.ones(16, 5 if name in INDEXED else 4, device=at.device, dtype=dtype)
+    base[:5], base[10:] = 3, 3
+    x = base[5:10]  # what lies around is of the same tensor
     with _unharmed(at, name):
         for said, (call, right, wrong) in _calls_of(name).items():
             _is_right(at, call, x, right, f"{said}: what is to be taken gives another result")
@@ -151,11 +153,25 @@ def _refused(at: At, name: str, dtype: torch.dtype = torch.float32) -> None:
             at.holds(is_kept, f"{said}: a call that was refused changed its input, or spoiled its target")
             cause = f"{said}: after a call that was refused, one that is not gives another result"
             _is_right(at, call, x, right, cause)
+            with contextlib.suppress(*_RAISED):
+                call(x, given).cpu()
+            around = torch.cat([base[:5], base[10:]]).cpu()
+            at.holds(
+                bool((around == 3).all()), f"{said}: a call that was refused wrote around the view that it was given"
+            )
+            x.fill_(1)
 
 
 def _of_cards(at: At, one: T, there: int) -> Mapping[str, Callable[[], object]]:
     """Return calls that name a card that there is not, or tensors of two cards."""
     backend, beyond, here = at.backend, torch.device(at.device.type, there), one.cpu()
+    first = one.to(torch.device(at.device.type, 0))
+    of_two = {
+        "add": lambda: one + first, "mm": lambda: one @ first, "cat": lambda: torch.cat([one, first]),
+        "index": lambda: first[one.long()], "out=": lambda: torch.add(one, one, out=first),
+        "linear": lambda: F.linear(first, one), "where": lambda: torch.where(first > 0, one, one),
+        "foreach": lambda: torch._foreach_add([one], [first]), "in place": lambda: first.add_(one),  # noqa: SLF001
+    }  # fmt: skip
     asks = ("set_device", "synchronize", "get_device_properties", "mem_get_info", "memory_allocated", "current_stream",
         "memory_stats", "reset_peak_memory_stats", "default_stream", "get_device_name", "get_rng_state")  # fmt: skip
     return {
@@ -167,6 +183,7 @@ def _of_cards(at: At, one: T, there: int) -> Mapping[str, Callable[[], object]]:
         "index": lambda: here[one.long()], "out=": lambda: torch.add(one, one, out=here),
         "linear": lambda: F.linear(one, here), "embedding": lambda: F.embedding(one.long(), here),
         "generator": lambda: one.bernoulli(generator=torch.Generator()),
+        **({f"{name} of two cards": call for name, call in of_two.items()} if first.device != one.device else {}),
     }  # fmt: skip
 
 

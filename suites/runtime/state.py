@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
 
@@ -14,8 +15,7 @@ from pytest_ascend.run import inputs
 
 from .rows import CPU, SMOKE, STANDARD, At, Row, T, deterministic
 
-#: Calls of one matrix (rows, 64), of all kinds of kernels. Those that add numbers in one place do it exactly. Causal
-#: attention of torch_npu 2.1 makes its mask on the host.
+#: Calls of one matrix (rows, 64), of all kinds of kernels. Those that add numbers in one place do it exactly.
 CALLS: Mapping[str, Callable[[T], object]] = {
     "add": lambda x: x + 1 + x,
     "mul": lambda x: x * x,
@@ -112,6 +112,10 @@ _OPERANDS: Mapping[str, tuple[Callable[..., object], tuple[tuple[int, ...] | str
     "foreach_add": (lambda x, y: torch._foreach_add([x, y], [y, x]), ((9, 7), (9, 7))),  # noqa: SLF001
     "cross_entropy": (lambda x, i, w: F.cross_entropy(x, i, w.abs()), ((33, 64), "i", (64,))),
     "prelu": (F.prelu, ((9, 7), (7,))),
+    "gru": (
+        lambda x, h, *w: torch.gru(x, h, w, False, 1, 0.0, False, False, False),
+        ((5, 9, 7), (1, 9, 4), (12, 7), (12, 4)),
+    ),
     "cat": (lambda x, y: torch.cat([x, y]), ((9, 7), (5, 7))),
     "number": (lambda x, n: torch.cat([x * n, x / n, x - n]), ((9, 7), ())),
     **{f"{name} of one tensor": (function, ((ROWS, 64),)) for name, function in CALLS.items()},
@@ -177,6 +181,47 @@ def _many(at: At, times: int, names: tuple[str, ...]) -> None:
     at.same(counter.cpu(), counted, "an in-place addition is lost or made twice")
 
 
+def _held(at: At) -> None:
+    """Results that are kept stay as they are, whatever is computed next: of windows of one buffer, in turn."""
+    windows = _given(at, "windows", 4 * ROWS).split(ROWS)
+    with deterministic():
+        for name, function in CALLS.items():
+            alone = [computed(function, each.clone()) for each in windows]
+            held = [tensors(function(windows[place])) for place in (0, 1, 0, 3, 2)]
+            found = [[each.cpu() for each in some] for some in held]
+            cause = f"{name}: a result that is kept is that of another call, or of another part of the buffer"
+            at.same(found, [alone[place] for place in (0, 1, 0, 3, 2)], cause)
+
+
+def _threads(at: At, names: tuple[str, ...]) -> None:
+    """Several threads call operators with other shapes at once, in one stream: each gets its own results."""
+    asked = [(name, 7 + 11 * turn % 60) for turn in range(12) for name in names]
+
+    def work(name: str, rows: int) -> list[T]:
+        if at.device != CPU:
+            at.backend.set_device(at.device)
+        return computed(CALLS[name], given[:rows])
+
+    given = _given(at, "x", 64)
+    with deterministic():
+        alone = [work(*each) for each in asked]
+        with ThreadPoolExecutor(8) as pool:
+            found = [*pool.map(work, *zip(*asked, strict=True))]
+    at.same(found, alone, "of calls that several threads make at once, one has another result than alone")
+
+
+def _many_shapes(at: At) -> None:
+    """After hundreds of shapes, of which a cache may not hold all, a call of the first ones gives what it gave."""
+    x, order = _given(at, "x", 600), inputs.permutation("state/shapes", 600).tolist()
+    with deterministic():
+        for name in FEW:
+            first = {rows: computed(CALLS[name], x[: rows + 3]) for rows in order[:20]}
+            for rows in order:
+                CALLS[name](x[: rows + 3])
+            again = {rows: computed(CALLS[name], x[: rows + 3]) for rows in first}
+            at.same(again, first, f"{name} gives another result after calls of 600 shapes")
+
+
 #: Calls with a number beside the tensor, exact for small integers.
 WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
     "add": lambda x, n: torch.add(x, x, alpha=n),
@@ -226,6 +271,20 @@ _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
     "batch_norm": lambda x, n: F.batch_norm(x, None, None, training=True, eps=n / 4),
     "cross_entropy": lambda x, n: F.cross_entropy(x, x[:, 0].argsort(), ignore_index=n, label_smoothing=n / 4),
     "avg_pool2d": lambda x, n: F.avg_pool2d(x[None], 3, 1, 1, count_include_pad=n == 1),
+    "conv2d": lambda x, n: F.conv2d(x[None, None], x[None, None, :3, :3], padding=(n, 3 - n))[..., :30, :30],
+    "conv2d, in steps": lambda x, n: F.conv2d(x[None, None], x[None, None, :3, :3], stride=(n, 3 - n))[..., :9, :9],
+    "conv_transpose2d": lambda x, n: F.conv_transpose2d(
+        x[None, None], x[None, None, :3, :3], stride=2, output_padding=(n - 1, 2 - n)
+    )[..., :60, :60],
+    "max_pool2d": lambda x, n: F.max_pool2d(x[None], 3, 1, padding=(n - 1, 2 - n), dilation=n)[..., :20, :20],
+    "grid_sample": lambda x, n: F.grid_sample(
+        x[None, None],
+        2 * x[None, :, :2].expand(2, -1, -1)[None].reshape(1, 2, -1, 2),
+        padding_mode=("zeros", "border")[n - 1],
+        align_corners=False,
+    ),
+    "index_add": lambda x, n: x.index_add(0, x[:, 0].argsort(), x, alpha=n),
+    "norm of columns": lambda x, n: torch.linalg.vector_norm(x, n, 0),
     "interpolate": lambda x, n: F.interpolate(x[None, None], (40, 50), mode="bilinear", align_corners=n == 1),
     "causal": lambda x, n: F.scaled_dot_product_attention(x[None, :9], x[None], x[None], is_causal=n == 1),
     "attention": lambda x, n: F.scaled_dot_product_attention(*(x[None, None],) * 3, scale=n / 8),
@@ -279,6 +338,10 @@ STATE: Mapping[str, Row] = {
     "interleaved": (SMOKE, partial(_interleaved, rounds=3, names=FEW)),
     "interleaved-all": (STANDARD, partial(_interleaved, rounds=8, names=tuple(CALLS))),
     "operands": (STANDARD, _operands),
+    "held": (STANDARD, _held),
+    "threads": (SMOKE, partial(_threads, names=FEW)),
+    "threads-all": (STANDARD, partial(_threads, names=tuple(CALLS))),
+    "many-shapes": (STANDARD, _many_shapes),
     "other-shapes": (STANDARD, _resized),
     "hundred-calls": (SMOKE, partial(_many, times=70, names=("add", "mul", "exp", "sum", "softmax", "mm"))),
     "thousand-calls": (STANDARD, partial(_many, times=1030, names=("add", "softmax", "mm"))),

@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import torch
 
-from .rows import BUSY_S, SMOKE, STANDARD, At, Row, T, early, forked, numbered
+from pytest_ascend.operators.calling import tensors
+
+from .rows import BUSY_S, SMOKE, STANDARD, At, Row, T, deterministic, early, forked, numbered
+from .state import CALLS, computed
 
 COUNT = 4099
 #: Numbers of tensors of which some are above a MiB, which allocators keep apart.
@@ -139,10 +142,20 @@ def _by_event_reused(at: At, first: Any, second: Any) -> None:
     event.record(second)
 
 
+def _by_plain_event(at: At, first: Any, second: Any) -> None:
+    """Use the event of all devices, which torch has since 2.6, with this device's streams."""
+    if not hasattr(torch, "accelerator"):
+        raise NotImplementedError("torch.Event of this torch is of no device")
+    event = torch.Event(at.device)
+    event.record(first)
+    second.wait_event(event)
+
+
 #: How a stream, the second, waits for the first, and what is wrong if it does not.
 ORDERS: Mapping[str, tuple[Callable[[At, Any, Any], None], str]] = {
     "wait-stream": (lambda _, a, b: b.wait_stream(a), "Stream.wait_stream() does not wait for the other stream's work"),
     "wait-event": (_by_event, "Stream.wait_event() does not wait for what the event was recorded after"),
+    "plain-event": (_by_plain_event, "Stream.wait_event() does not wait for a torch.Event"),
     "event-again": (_by_event_reused, "an event that is recorded again loses what is waited for"),
 }
 
@@ -196,21 +209,32 @@ def _many_waits(at: At) -> None:
     at.same([each.cpu() for each in found], [torch.full((COUNT,), 2, dtype=torch.int32)] * 3, cause)
 
 
-def _deep(at: At) -> None:
-    """Hundreds of tasks wait in a stream: all of them are carried out, and an event behind them is over after them."""
-    stream, event, target = at.backend.Stream(), at.backend.Event(), _host()
+def _deep(at: At, tasks: int = 600) -> None:
+    """So many tasks wait in a stream: all are carried out, and an event behind them is over after them.
+
+    torch_npu's queue has 4,096 places (``kQueueCapacity`` in NPUQueue.cpp). Small copies are among the tasks.
+    """
+    stream, event, target, small = at.backend.Stream(), at.backend.Event(), _host(), []
     x = torch.zeros(COUNT, dtype=torch.int32, device=at.device)
     stream.wait_stream(at.backend.current_stream())
     with at.backend.stream(stream):
         for _ in range(10):  # some 100 ms
             at.busy()
-        for _ in range(600):
-            x.add_(1)
+        for task in range(tasks):
+            x[: COUNT - task % 64].add_(1)
+            if task % 3 == 0:
+                small.append(torch.tensor([task, -task], device=at.device))
         target.copy_(x, non_blocking=True)
         event.record(stream)
     event.synchronize()
-    at.same(target.clone(), torch.full((COUNT,), 600, dtype=torch.int32), "of 600 tasks in a stream, not all are over")
+    wanted = torch.full((COUNT,), tasks, dtype=torch.int32)
+    for place in range(1, 64):
+        wanted[COUNT - place] = sum(task % 64 < place for task in range(tasks))
+    at.same(target.clone(), wanted, f"of {tasks:,} tasks in a stream, not all are over")
     at.backend.synchronize()
+    numbers = torch.arange(0, tasks, 3)
+    cause = "of small copies to the device that follow one another, one has the numbers of another one"
+    at.same(torch.stack(small).cpu(), torch.stack([numbers, -numbers], 1), cause)
 
 
 def _fork_and_join(at: At) -> None:
@@ -255,6 +279,72 @@ def _source_changed(at: At) -> None:
     back = there.cpu()
     there.fill_(-1)
     at.same(back, numbered(COUNT, 1), "a copy to the host is not over when it returns")
+
+
+def _arguments_changed(at: At) -> None:
+    """Numbers, indices and masks of the host may change after a call that they were given to."""
+    x = numbered(64, 5).to(at.device).double().float().view(8, 8)
+    calls: dict[str, Callable[[T, T, T, T], T]] = {
+        "mul": lambda x, n, _, __: x * n, "sub": lambda x, n, _, __: n - x,
+        "fill_": lambda x, n, _, __: x.clone().fill_(n),
+        "masked_fill": lambda x, n, _, __: x.masked_fill(x > 2**30, n), "getitem": lambda x, _, i, __: x[i],
+        "mask": lambda x, _, __, m: x[m], "index_put": lambda x, _, i, __: x.index_put((i,), x[0]),
+        "foreach": lambda x, n, _, __: torch._foreach_mul([x], n)[0],  # noqa: SLF001
+        "add": lambda x, n, _, __: torch.add(x, x, alpha=n.item()), "list": lambda x, _, i, __: x[i.tolist()],
+        "offset": lambda x, n, _, __: x * n.expand(4)[2], "cast": lambda x, n, _, __: x + n.double(),
+    }  # fmt: skip
+    for name, call in calls.items():
+        some, places, mask = torch.tensor([9.0, 0.5])[1], torch.tensor([5, 2]), torch.arange(8) % 3 == 0
+        wanted = call(x.cpu(), some, places, mask)
+        at.busy()
+        found = call(x, some, places, mask)
+        some.fill_(99), places.fill_(0), mask.logical_not_()
+        at.same(found.cpu(), wanted, f"{name} reads a number or an index of the host after the call has returned")
+
+
+def _pinned_gaps(at: At) -> None:
+    """Copies from and to pinned memory that need not block, with gaps, turned, expanded and to another dtype."""
+    ways: dict[str, Callable[[T], T]] = {
+        "with gaps": lambda x: x[:, 1], "turned": lambda x: x.mT, "expanded": lambda x: x[:1].expand(5, 2),
+        "one after another": lambda x: x,
+    }  # fmt: skip
+    last = torch.device(at.device.type, at.backend.device_count() - 1)
+    for (name, way), dtype, where in product(ways.items(), (torch.int32, torch.float32), {at.device, last}):
+        given = numbered(2 * COUNT, 3).view(-1, 2) % 2**20
+        source, target = given.pin_memory(), torch.full((COUNT, 2), -1, dtype=dtype).pin_memory()
+        with forked(at.backend, at.backend.Stream()):
+            at.busy()
+            found = way(source).to(where, dtype, non_blocking=True)
+            x = given.to(at.device)
+            at.busy()
+            target[: len(x) - 3].copy_(x[3:], non_blocking=True)
+        del source
+        torch.full((2 * COUNT,), -7, dtype=torch.int32).pin_memory()
+        x.fill_(-2)
+        at.backend.synchronize()
+        said = f"a copy of {dtype}, {name}, {{}} pinned memory is not made in its order"
+        at.same(found.cpu(), way(given).to(dtype), said.format("from"))
+        at.same(target[: COUNT - 3].clone(), given[3:].to(dtype), said.format("to"))
+
+
+def _two_at_once(at: At) -> None:
+    """Kernels that need room of their own run in two streams at the same time."""
+    names = ("mm", "sort", "topk", "cumsum", "conv1d", "softmax", "nonzero", "index_select", "gather")
+    x = [torch.sin(numbered(64 * 33, i).float()).view(33, 64).to(at.device) for i in range(2)]
+    with deterministic():
+        wanted = [{name: computed(CALLS[name], each) for name in names} for each in x]
+        streams = [at.backend.Stream() for _ in x]
+        at.backend.synchronize()
+        for name in names:
+            found: list[list[Any]] = [[], []]
+            for turn, place in product(range(6), range(2)):
+                with at.backend.stream(streams[place]):
+                    at.busy() if not turn else None
+                    found[place].append(tensors(CALLS[name](x[place])))
+            at.backend.synchronize()
+            cause = f"{name}, in two streams at once, gives another result than alone"
+            at.same([[each.cpu() for each in some] for some in found[0]], [wanted[0][name]] * 6, cause)
+            at.same([[each.cpu() for each in some] for some in found[1]], [wanted[1][name]] * 6, cause)
 
 
 def _elapsed(at: At, slept_s: float = 0.0) -> None:
@@ -345,6 +435,27 @@ def _backward(at: At) -> None:
         assert weight.grad is not None
         found = weight.grad * 2
         at.same(found.cpu(), torch.full((COUNT,), 2.0 * turn), "gradients are read before the stream computes them")
+    weight.grad, sides = None, [at.backend.Stream() for _ in range(3)]
+    for turn in range(1, 3):
+        with forked(at.backend, sides[0]):
+            at.busy()
+            loss = (weight * 2).sum()
+        with forked(at.backend, sides[1]):
+            loss = loss + (weight * 3).sum()
+        with forked(at.backend, sides[2]):
+            torch.autograd.backward(loss)
+            found = torch.clone(weight.grad)
+        cause = "gradients of two streams, asked for in a third, are not all added, or read too early"
+        at.same(found.cpu(), torch.full((COUNT,), 5.0 * turn), cause)
+
+    def back(number: int) -> None:
+        at.backend.set_device(at.device)
+        torch.autograd.backward((weight * number).sum())
+
+    weight.grad = torch.zeros_like(weight)
+    with ThreadPoolExecutor(4) as pool:
+        [*pool.map(back, range(9))]
+    at.same(weight.grad.cpu(), torch.full((COUNT,), 36.0), "gradients that several threads ask for are not all added")
 
 
 def _other_device(at: At) -> None:
@@ -352,8 +463,14 @@ def _other_device(at: At) -> None:
     other = torch.device(at.device.type, at.backend.device_count() - 1)
     x = _made(at, 3)
     there = x.to(other, non_blocking=True) if x.device != other else x.clone()
+    turned = x[1:].view(2, -1)
+    views = [(turned[:, ::3], torch.int32), (turned, torch.float32), (x[:1].expand(9), torch.int32)]
+    wanted = [view.to(dtype).cpu() for view, dtype in views]
+    at.busy()
+    moved = [view.to(other, dtype, non_blocking=True, copy=True) for view, dtype in views]
     x.fill_(-1)
     back = (there * 2).to(at.device)
+    at.same([each.cpu() for each in moved], wanted, "a copy to another card, of a view or a cast, is not in order")
     at.same(back.cpu(), _wanted(3) * 2, "a copy to another card is not in the order of its streams")
     x, y = _made(at, 4), torch.zeros(COUNT, dtype=torch.int32, device=other)
     at.backend.synchronize(other)
@@ -374,6 +491,10 @@ STREAMS: Mapping[str, Row] = {
     **{name: (STANDARD, partial(_across, way=name)) for name in ORDERS},
     "many-waits": (SMOKE, _many_waits),
     "deep": (SMOKE, _deep),
+    "deeper": (STANDARD, partial(_deep, tasks=10_007)),
+    "arguments-changed": (SMOKE, _arguments_changed),
+    "pinned-gaps": (STANDARD, _pinned_gaps),
+    "two-at-once": (STANDARD, _two_at_once),
     "fork-join": (SMOKE, _fork_and_join),
     "pinned-memory": (SMOKE, _pinned_again),
     "source-changed": (SMOKE, _source_changed),
