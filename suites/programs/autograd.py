@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -220,6 +220,83 @@ def _of_others(device: torch.device) -> dict[str, list[T]]:
     return {name: [each.detach().cpu() + 0.0 for each in some] for name, some in found.items()}
 
 
+class _Swapped(torch.autograd.Function):
+    """Multiply two tensors and a number; the gradients tell what backward is given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: T, y: T, number: float) -> tuple[T, T]:
+        found, places = x * y * number, (x > y).nonzero()
+        ctx.save_for_backward(x, y, found)
+        ctx.mark_non_differentiable(places)
+        ctx.number = number
+        return found, places
+
+    @staticmethod
+    def backward(ctx: Any, above: T, _: T) -> tuple[T | None, T | None, None]:
+        x, y, found = ctx.saved_tensors
+        first = above * y * ctx.number + found if ctx.needs_input_grad[0] else None
+        return first, above * x * ctx.number if ctx.needs_input_grad[1] else None, None
+
+
+class _Stopped(Exception):
+    """Raised within a backward pass."""
+
+
+def _of_graphs(device: torch.device) -> dict[str, list[T]]:
+    """Functions with gradients of their own, passes within passes, errors in them, and graphs over several devices."""
+    made = iter(range(99))
+
+    def leaf(*shape: int) -> T:
+        return (
+            inputs.integers(f"autograd/graphs/{next(made)}", shape, low=-3, high=4).float().to(device).requires_grad_()
+        )
+
+    def gradients(result: T, *of: T) -> list[T]:
+        return [*torch.autograd.grad(result.sum(), of)]
+
+    def within(x: T) -> Any:
+        return checkpoint(lambda y: checkpoint(torch.square, y * 2, use_reentrant=True) + y, x, use_reentrant=True)
+
+    def stop(_: T) -> None:
+        raise _Stopped
+
+    x, y, found = leaf(5, 6), leaf(5, 6), dict[str, list[T]]()
+    result, places = _Swapped.apply(x, y, 3)  # type: ignore[no-untyped-call]
+    alone = _Swapped.apply(x, y.detach(), 2)[0]  # type: ignore[no-untyped-call]
+    found["a function"] = [result, places, *gradients(result * 2, x, y), *gradients(alone, x)]
+    torch.autograd.backward(within(z := leaf(5, 6)).sum())
+    assert z.grad is not None
+    found["within a pass"] = [z.grad]
+    last = device if device == CPU else torch.device(device.type, getattr(torch, device.type).device_count() - 1)
+    there = (x * 2).cpu().square().to(device) + x.to(last).mul(3).to(device) * y
+    found["over devices"] = gradients(there, x, y)
+    held = [(x * number).square() for number in (1, 2)]
+    found["of the first"] = [*gradients(held[0], x), *gradients(held[1], x)]
+    torch.autograd.backward((x + y).sum())
+    assert x.grad is not None
+    x.grad.add_(1)
+    found["kept apart"] = [x.grad, y.grad] if y.grad is not None else []
+    failing = x * y
+    failing.register_hook(stop)  # type: ignore[no-untyped-call]
+    with suppress(_Stopped):
+        gradients(failing * 2, x)
+        found["an error that is lost"] = []
+    found["after an error"] = gradients(x * y, x, y)
+    return {name: [each.detach().cpu() + 0 for each in some] for name, some in found.items()}
+
+
+def _twice(at: At, names: Iterable[str]) -> None:
+    """Second derivatives that a device may refuse: otherwise they are right."""
+    for name in names:
+        function, found = FUNCTIONS[name], []
+        for where in ((at.device, torch.float32), (CPU, torch.float64), (CPU, torch.float32)):
+            with suppress(RuntimeError):
+                found.append(fetched(_gradients(name, function._replace(twice=True), *where)))
+        at.holds(len(found) >= 2, f"{name}: the CPU has no second derivative to compare with")
+        if len(found) == 3:
+            at.judge(found[0], found[1], reference_runs=Samples([found[2]]), name=name, accumulation=64)
+
+
 _ACTIVATIONS = "elu selu celu relu leaky_relu hardtanh silu hardswish mish"
 
 
@@ -337,6 +414,8 @@ def _in_place(at: At) -> None:
 _NOT_TRANSFORMED = ("cdist", "lstm", "attention")
 #: By way, functions that torch_npu is known to transform wrongly, or not at all.
 _APART = {"forward": ("softmax", "max_pool2d", "linear", "bmm", "gather"), "batched": ("softmax",)}
+#: Functions of whose second derivatives some devices have none, and those of which torch_npu loses them.
+_ONCE, _TWICE_APART = {name for name, each in FUNCTIONS.items() if not each.twice}, ("lstm", "attention")
 AUTOGRAD: Mapping[str, Row] = {
     **{name: (STANDARD, partial(_checked, name=name)) for name in FUNCTIONS},
     "exact": (SMOKE, _exact),
@@ -345,6 +424,9 @@ AUTOGRAD: Mapping[str, Row] = {
     "dropout-mask": (SMOKE, _dropped),
     "in-place": (STANDARD, _in_place),
     "in-place-functions": (STANDARD, lambda at: at.defined(_changed, accumulation=2)),
+    "graphs": (STANDARD, lambda at: at.same(_of_graphs(at.device), _of_graphs(CPU), "gradients of a graph are wrong")),
+    "twice": (STANDARD, partial(_twice, names=sorted(_ONCE - {*_TWICE_APART}))),
+    **{f"twice-{name}": (STANDARD, partial(_twice, names=[name])) for name in _TWICE_APART},
     "hooks": (STANDARD, lambda at: at.same(_of_others(at.device), _of_others(CPU), "gradients with hooks are wrong")),
     **{
         f"{way}{name and '-'}{name}": (

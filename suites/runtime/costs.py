@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from torch.utils.checkpoint import checkpoint
 
+from pytest_ascend.run import inputs
+
 from .rows import MIB, NOTHING_S, SMOKE, STANDARD, TIMES, At, Row, least_s
 from .soaks import ALL, GRADIENTS, Calls, Kind, Kinds, host_bytes, kinds, of_new_shapes, of_runtime
 from .state import CALLS
@@ -241,6 +243,9 @@ def _peaks(at: At) -> None:
         "fill_": (lambda: x.fill_(1), 0), "add of two": (lambda: x + x, 1), "exp": (x.exp, 1),
         "half": (x.half, 0.5), "where": (lambda: torch.where(is_large, x, x), 1),
         "index_select": (lambda: x.view(512, -1).index_select(0, rows), 1), "bool": (lambda: x > 0, 0.25),
+        "outer": (lambda: x[:2048, None] * x[None, :2048], 1), "columns": (lambda: x.view(512, -1)[:, ::2].add_(0), 0),
+        "sum of rows": (lambda: x.view(512, -1).sum(0), 0), "expanded sum": (lambda: x[:1].expand(2**22).sum(), 0),
+        "masked_fill_": (lambda: x.masked_fill_(is_large, 1), 0), "softmax": (lambda: x.view(512, -1).softmax(-1), 1),
     }  # fmt: skip
     host, rows, is_large = x.cpu(), torch.arange(512, device=at.device), x > 0
     for name, (call, results) in calls.items():
@@ -258,6 +263,67 @@ def _peaks(at: At) -> None:
         _deep(y) if name == "kept" else checkpoint(_deep, y, use_reentrant=False)
         needs[name] = backend.max_memory_allocated() - before
     at.holds(needs["computed again"] < needs["kept"] / 2, f"checkpoint saves no memory: {needs}")
+    y = x[: MIB // 4].clone().requires_grad_()
+    before, loss = backend.memory_allocated(), _deep(y).sum()
+    kept = backend.memory_allocated() - before
+    backend.reset_peak_memory_stats()
+    torch.autograd.backward(loss)
+    peak, left = (each() - before for each in (backend.max_memory_allocated, backend.memory_allocated))
+    said = f"of {kept:,} bytes kept for gradients {left:,} stay, at the peak {peak:,}"
+    at.holds(left <= 2 * MIB and peak <= kept + 4 * MIB, f"backward() does not free what it has used: {said}")
+    with torch.no_grad():
+        backend.reset_peak_memory_stats()
+        before, y = backend.memory_allocated(), _deep(y)
+        at.holds(backend.max_memory_allocated() - before <= 4 * MIB, "without gradients, intermediate results are kept")
+
+
+def _fragments(at: At) -> None:
+    """Tensors of many sizes that come and go: what is reserved follows what is in use."""
+    backend: Any = at.backend
+    backend.empty_cache()
+    before, live = backend.memory_reserved(), list[torch.Tensor]()
+    places = inputs.permutation("runtime/fragments", 2048).tolist()
+    for turn, place in enumerate(places):
+        live.append(torch.empty(1024 + 2 ** (place % 16) * (900 + place), dtype=torch.uint8, device=at.device))
+        while sum(each.nbytes for each in live) > 128 * MIB:
+            live.pop(places[turn - len(live)] % len(live))
+    most = backend.memory_reserved() - before
+    said = f"for tensors of 128 MiB at most, of {len(places):,} sizes in turn, {most / MIB:.0f} MiB are reserved"
+    at.holds(most <= 8 * 128 * MIB, said)
+    live.clear()
+    backend.empty_cache()
+    left = backend.memory_reserved() - before
+    at.holds(left <= 2 * MIB, f"of tensors of many sizes {left / MIB:.0f} MiB stay reserved")
+
+
+#: Calls that give the host nothing: PyTorch has operators of accelerators asynchronous (notes/cuda).
+_ASYNCHRONOUS = ("add", "mul", "exp", "where", "softmax", "layer_norm", "sum", "cumsum", "mm", "linear", "conv1d",
+    "cat", "transposed", "half", "batch_norm", "attention")  # fmt: skip
+
+
+def _asynchronous(at: At) -> None:
+    """The program goes on while the device computes: it does not wait in calls, gradients or steps of an optimizer."""
+    x = torch.rand(64, 64, device=at.device, requires_grad=True)
+    optimizer = torch.optim.SGD([x], lr=1e-3, momentum=0.9, foreach=True)
+    loss = (x * x).sum()
+    calls: Calls = {
+        **{name: partial(CALLS[name], x.detach()) for name in _ASYNCHRONOUS}, "zero_grad": optimizer.zero_grad,
+        "backward": lambda: torch.autograd.backward(loss, retain_graph=True), "step": optimizer.step,
+        "dropout": lambda: F.dropout(x), "randn": lambda: torch.randn(9, device=at.device),
+        "slice": x.detach()[1:3].zero_,
+    }  # fmt: skip
+    waited = dict[str, list[bool]]()
+    for name, call in calls.items():
+        for _ in range(2):
+            call()
+            at.wait()
+            at.busy()
+            event = at.backend.current_stream().record_event()
+            is_busy = not event.query()
+            call()
+            waited.setdefault(name, []).append(is_busy and event.query())
+    slow = ", ".join(name for name, each in waited.items() if all(each))
+    at.same(slow, "", f"the program waits for the device in {slow}")
 
 
 def _deep(x: torch.Tensor) -> torch.Tensor:
@@ -331,5 +397,7 @@ COSTS: Mapping[str, Row] = {
     "products-bfloat16": _row("products in bfloat16", _IN_BFLOAT16, STANDARD, usual_is="mm in float32"),
     "release": (SMOKE, _released),
     "peaks": (SMOKE, _peaks),
+    "fragments": (STANDARD, _fragments),
+    "asynchronous": (STANDARD, _asynchronous),
     "blocks": (STANDARD, _blocks),
 }

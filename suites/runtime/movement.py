@@ -123,7 +123,7 @@ _VIEWS: Moves = {
     "diagonal": torch.diagonal, "unbind": lambda x: x.unbind()[1], "narrow": lambda x: x.narrow(0, 2, 3),
     "tensor_split": lambda x: x.tensor_split(3)[2], "unfold": lambda x: x.unfold(1, 2, 3), "mT": lambda x: x.mT[1:],
     "select": lambda x: x.select(1, 3), "movedim": lambda x: x.movedim(0, 1)[1], "squeeze": lambda x: x[:1].squeeze(0),
-    "unflatten": lambda x: x.unflatten(1, (3, 2))[:, 1], "as_strided": lambda x: x.as_strided((2, 3), (7, 2), 3),
+    "T": lambda x: x.T[1:3], "as_strided": lambda x: x.as_strided((2, 3), (7, 2), 3),
     "bits": lambda x: x.view(torch.int16)[:, ::4], "detach": lambda x: x.detach()[1], "to": lambda x: x.to(x.device)[3],
     "expand_as": lambda x: x[2].expand_as(x)[4], "reshape": lambda x: x.reshape(3, 12)[2],
     "contiguous": lambda x: x.contiguous()[4], "hsplit": lambda x: x.hsplit(2)[0],
@@ -176,7 +176,6 @@ def _storages(at: At) -> None:
             x.new_empty(0).set_(storage, 3, (2, 4), (1, 2)).cpu(), there[3:11].view(4, 2).mT
         ),
         "resize_() that grows loses numbers": torch.equal(x[:9].clone().resize_(99)[:9].cpu(), there[:9]),
-        "fill_() of a storage is wrong": x[:2].clone().untyped_storage().fill_(3).cpu().tolist()[:8] == [3] * 8,
     }
     at.same("; ".join(said for said, is_so in asked.items() if not is_so), "", "storages")
 

@@ -183,7 +183,7 @@ def _many(at: At, times: int, names: tuple[str, ...]) -> None:
 
 def _held(at: At) -> None:
     """Results that are kept stay as they are, whatever is computed next: of windows of one buffer, in turn."""
-    windows = _given(at, "windows", 4 * ROWS).split(ROWS)
+    windows = torch.split(_given(at, "windows", 4 * ROWS), ROWS)
     with deterministic():
         for name, function in CALLS.items():
             alone = [computed(function, each.clone()) for each in windows]

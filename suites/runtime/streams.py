@@ -435,7 +435,7 @@ def _backward(at: At) -> None:
         assert weight.grad is not None
         found = weight.grad * 2
         at.same(found.cpu(), torch.full((COUNT,), 2.0 * turn), "gradients are read before the stream computes them")
-    weight.grad, sides = None, [at.backend.Stream() for _ in range(3)]
+    weight.grad, sides = torch.zeros_like(weight), [at.backend.Stream() for _ in range(3)]
     for turn in range(1, 3):
         with forked(at.backend, sides[0]):
             at.busy()
