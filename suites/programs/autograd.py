@@ -292,7 +292,7 @@ def _twice(at: At, names: Iterable[str]) -> None:
         for where in ((at.device, torch.float32), (CPU, torch.float64), (CPU, torch.float32)):
             with suppress(RuntimeError):
                 found.append(fetched(_gradients(name, function._replace(twice=True), *where)))
-        at.holds(len(found) >= 2, f"{name}: the CPU has no second derivative to compare with")
+        at.holds(len(found) != 1, f"{name}: the device has a second derivative, or its reference is missing")
         if len(found) == 3:
             at.judge(found[0], found[1], reference_runs=Samples([found[2]]), name=name, accumulation=64)
 
