@@ -296,36 +296,6 @@ def _fragments(at: At) -> None:
     at.holds(left <= 2 * MIB, f"of tensors of many sizes {left / MIB:.0f} MiB stay reserved")
 
 
-#: Calls that give the host nothing: PyTorch has operators of accelerators asynchronous (notes/cuda).
-_ASYNCHRONOUS = ("add", "mul", "exp", "where", "softmax", "layer_norm", "sum", "cumsum", "mm", "linear", "conv1d",
-    "cat", "transposed", "half", "batch_norm", "attention")  # fmt: skip
-
-
-def _asynchronous(at: At) -> None:
-    """The program goes on while the device computes: it does not wait in calls, gradients or steps of an optimizer."""
-    x = torch.rand(64, 64, device=at.device, requires_grad=True)
-    optimizer = torch.optim.SGD([x], lr=1e-3, momentum=0.9, foreach=True)
-    loss = (x * x).sum()
-    calls: Calls = {
-        **{name: partial(CALLS[name], x.detach()) for name in _ASYNCHRONOUS}, "zero_grad": optimizer.zero_grad,
-        "backward": lambda: torch.autograd.backward(loss, retain_graph=True), "step": optimizer.step,
-        "dropout": lambda: F.dropout(x), "randn": lambda: torch.randn(9, device=at.device),
-        "slice": x.detach()[1:3].zero_,
-    }  # fmt: skip
-    waited = dict[str, list[bool]]()
-    for name, call in calls.items():
-        for _ in range(2):
-            call()
-            at.wait()
-            at.busy()
-            event = at.backend.current_stream().record_event()
-            is_busy = not event.query()
-            call()
-            waited.setdefault(name, []).append(is_busy and event.query())
-    slow = ", ".join(name for name, each in waited.items() if all(each))
-    at.same(slow, "", f"the program waits for the device in {slow}")
-
-
 def _deep(x: torch.Tensor) -> torch.Tensor:
     for _ in range(16):
         x = x.sin()
@@ -398,6 +368,5 @@ COSTS: Mapping[str, Row] = {
     "release": (SMOKE, _released),
     "peaks": (SMOKE, _peaks),
     "fragments": (STANDARD, _fragments),
-    "asynchronous": (STANDARD, _asynchronous),
     "blocks": (STANDARD, _blocks),
 }
