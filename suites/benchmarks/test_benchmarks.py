@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, leak, 
 from pytest_ascend.performance.timing import Call
 from pytest_ascend.performance.verdict import PLACES
 from pytest_ascend.records.case import Case, Measure
-from pytest_ascend.system.dispatching import EagerDispatchMode
+from pytest_ascend.system.dispatching import Watch
 
 from ..runtime.rows import least_s
 from . import AUGMENTATION, LAUNCH, PIPELINE, work
@@ -85,16 +84,6 @@ def test_compiled(case: Case, _ascend_device: Device, ascend_benchmark: AscendBe
     ascend_benchmark(prepared, Work(items=sizes.batch), budget_s=2.0)
 
 
-class _Launches(EagerDispatchMode):
-    """Counts the operators that compute, which are launched one by one without a graph."""
-
-    calls = 0
-
-    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        self.calls += not getattr(func, "is_view", False)
-        return func(*args, **kwargs)
-
-
 @pytest.mark.ascend_cases("benchmarks", "captured")
 def test_captured(
     case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark, ascend_measure: Measure
@@ -118,9 +107,10 @@ def test_captured(
         ascend_measure("graph_memory_bytes", on_npu.memory_reserved(device) - before)
         ascend_measure("eager_us", 1e6 * eager_s)
         ascend_measure("eager_to_replay_ratio", eager_s / least_s(_ascend_device.synchronize, graph.replay, ROUNDS))
-        with _Launches() as counted:
+        launched: list[bool] = []  # each operator that computes is, without a graph
+        with Watch(lambda func, _: launched.append(not getattr(func, "is_view", False))):
             call()
-        ascend_measure("launches_saved", counted.calls - 1)
+        ascend_measure("launches_saved", sum(launched) - 1)
         return lambda: (graph.replay(), result)
 
     ascend_benchmark(prepared, Work(items=sizes.batch), budget_s=1.0 if sizes is HOST else 2.0)
