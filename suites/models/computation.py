@@ -88,11 +88,11 @@ def _draw(name: str, key: str, shape: Shape) -> Tensor:
     raise LookupError(f"no rule of {name} says where {key} comes from")
 
 
-def images(count: int, size: int = 224) -> Tensor:
+def images(count: int, size: int = 224, of: str = "models/images", across: int = 8) -> Tensor:
     """Return float32 images of mean 0: patches, which differ, and noise, which alone looks the same to a network."""
-    patches = inputs.normal("models/images/patches", (count, 3, 8, 8))
-    noise = inputs.normal("models/images/noise", (count, 3, size, size), std=0.5)
-    return patches.repeat_interleave(size // 8, dim=2).repeat_interleave(size // 8, dim=3) + noise
+    patches = inputs.normal(f"{of}/patches", (count, 3, across, across))
+    noise = inputs.normal(f"{of}/noise", (count, 3, size, size), std=0.5)
+    return patches.repeat_interleave(size // across, dim=2).repeat_interleave(size // across, dim=3) + noise
 
 
 def targets(count: int, classes: int = 1000) -> Tensor:
