@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from pytest_ascend.device import npu
 from pytest_ascend.performance.timing import Call
+from pytest_ascend.precision.capture import casting
 
 from ..models.architectures import VisionTransformer
 from ..models.computation import MODELS, Mode, Prepare, as_it_is, empty, images, targets
@@ -81,13 +82,6 @@ def augmentation(batch: int, device: torch.device) -> Call:
 
 # --- models: an inference or a training step, in a dtype or under autocast ---
 
-#: Modes of computing, by the dtype name of the case.
-MODES: Mapping[str, Mode] = {
-    "float32": Mode(dtype=torch.float32),
-    "bfloat16": Mode(dtype=torch.bfloat16),
-    "autocast-bfloat16": Mode(dtype=torch.float32, autocast=torch.bfloat16),
-}
-
 
 def model_of(name: str, sizes: Sizes) -> nn.Module:
     """Return the model with new weights, which do not affect its speed."""
@@ -115,7 +109,7 @@ def inference(
     x = batch_of(name, sizes, batch).to(device=device, dtype=mode.dtype)
 
     def call() -> Tensor:
-        with torch.no_grad(), mode.context(device.type):
+        with torch.no_grad(), casting(device.type, mode.autocast):
             logits: Tensor = model(x)
         return logits
 
@@ -129,7 +123,7 @@ def training(name: str, mode: Mode, sizes: Sizes, batch: int, device: torch.devi
 
     def call() -> None:
         optimizer.zero_grad()
-        with mode.context(device.type):
+        with casting(device.type, mode.autocast):
             loss = F.cross_entropy(model(x).float(), y)
         torch.autograd.backward(loss)
         optimizer.step()
