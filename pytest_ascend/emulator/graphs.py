@@ -112,19 +112,17 @@ class Graphs:
         self._runtime, self._add, self._replay, self._update = runtime, *(bodies[each] for each in BODIES)
         self._measured = measured
 
-    def add(self, into: int, name: str, stream: int, run: Callable[..., Any], *given: Any) -> None:
-        """Add an operator to a list of tasks."""
+    def add(self, into: int, name: str, stream: int, run: Callable[..., Any], *given: Any, data: int = 0) -> None:
+        """Add an operator, or a task of the runtime with its ``data``, to a list of tasks."""
         run = partial(self._measured, name, stream, run)
-        self._add(GRAPHS.setdefault(into, Graph()), Task(name, stream, run, given))
+        self._add(GRAPHS.setdefault(into, Graph()), Task(name, stream, run, given, data=data))
 
     def answer(self, what: int, words: int, into: int, stream: int) -> int:
         """Do what the runtime asks; returns CANN's error code. Raises what a task raises."""
         first = ctypes.c_int64.from_address(words).value
         if what == TASK:
             address, function, data = _THREE.from_address(words)
-            run = partial(self._measured, name := ctypes.string_at(address).decode(), stream, _called)
-            task = Task(name, stream, run, (_WORK(function), data), data=data)
-            self._add(GRAPHS.setdefault(into, Graph()), task)
+            self.add(into, ctypes.string_at(address).decode(), stream, _called, _WORK(function), data, data=data)
         elif what == REPLAY:
             if first in GRAPHS:  # else nothing was captured
                 self._replay(GRAPHS[first])

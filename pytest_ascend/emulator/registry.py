@@ -1,8 +1,8 @@
 """How operators are declared: a family, a signature, a body. The table of them is ``kernels/operators.txt``.
 
 Kernels call torch's own operators, which differ between versions of torch. :data:`aten` has those of the installed
-torch, and a :class:`MissingOperator` for any other. A kernel made of one is left out, so that torch_npu finds the
-operator missing, as on a CANN without it.
+torch, and something that raises for any other. A kernel made of one is left out, so that torch_npu finds the operator
+missing, as on a CANN without it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -29,44 +29,38 @@ Optional = T | None
 L = list[int]
 
 
-class MissingOperator:
-    """An operator or overload that the installed torch lacks; calling it raises NotImplementedError."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __getattr__(self, name: str) -> MissingOperator:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        """Raise NotImplementedError: a kernel that could not be left out needs an operator that does not exist."""
-        raise NotImplementedError(f"torch {torch.__version__} has no {self.name}")
-
-
 class _Operators:
-    """``torch.ops.aten``, or one of its operators; what is missing there is a :class:`MissingOperator`."""
+    """``torch.ops.aten``, one of its operators, or in place of one that the installed torch lacks: ``inner`` is None.
+
+    Calling that raises NotImplementedError, for a kernel that could not be left out.
+    """
 
     def __init__(self, inner: Any, name: str) -> None:
-        self._inner, self._name = inner, name
+        self.inner, self._name = inner, name
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = getattr(self._inner, name, None)
-        if found is None:
-            found = MissingOperator(self._name + name)
-        elif self._inner is torch.ops.aten:
+        if self.inner is None:
+            return self
+        found = getattr(self.inner, name, None)
+        if found is None or self.inner is torch.ops.aten:
             found = _Operators(found, f"{self._name}{name}.")
         setattr(self, name, found)
         return found
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return self._inner(*arguments, **options)
+        if self.inner is None:
+            raise NotImplementedError(f"torch {torch.__version__} has no {self._name.rstrip('.')}")
+        return self.inner(*arguments, **options)
 
 
 aten: Any = _Operators(torch.ops.aten, "aten::")
+
+
+def is_missing(body: Any) -> TypeGuard[_Operators]:
+    """Whether this is an operator or overload that the installed torch lacks."""
+    return isinstance(body, _Operators) and body.inner is None
 
 
 def gap(when: object, what: str) -> None:
@@ -87,9 +81,7 @@ def _lacks(body: Any, deepest: int = 4) -> bool:
     for cell in getattr(body, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # a variable without a value yet
             inner.append(cell.cell_contents)
-    return isinstance(body, MissingOperator) or (
-        deepest > 0 and any(_lacks(each, deepest - 1) for each in inner if callable(each))
-    )
+    return is_missing(body) or (deepest > 0 and any(_lacks(each, deepest - 1) for each in inner if callable(each)))
 
 
 @dataclass(frozen=True, slots=True)

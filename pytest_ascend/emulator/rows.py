@@ -32,7 +32,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.choices import is_950
-from pytest_ascend.emulator.registry import Body, Family, MissingOperator, T, aten, gap, gradients, refuse
+from pytest_ascend.emulator.registry import Body, Family, T, aten, gap, gradients, is_missing, refuse
 from pytest_ascend.emulator.signature import CONTAINERS, Parameter, parse
 
 #: The names that expressions have everywhere.
@@ -114,7 +114,7 @@ def _of_some(inputs: Sequence[Parameter], function: Body, *, takes_first: bool) 
 def _function(parameters: str, expression: str, names: dict[str, Any]) -> Body:
     """Return the expression as a function, or what it needs and the installed torch lacks."""
     for name in re.findall(r"\baten(?:\.\w+)+", expression):
-        if isinstance(found := _evaluated(name, names), MissingOperator):
+        if is_missing(found := _evaluated(name, names)):
             return found
     result, *steps = expression.split(" where ")
     made: dict[str, Body] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pytest_ascend.system.dispatching import EagerDispatchMode
+from pytest_ascend.system.dispatching import Watch
 from pytest_ascend.system.errors import UsageError, told
 from pytest_ascend.system.files import read_regular, strict_json
 
@@ -84,11 +84,12 @@ def made(name: str) -> tuple[nn.Module, dict[str, Any]]:
     inputs = [_inputs(model, seed) for seed in range(draws)]
     best, found = -math.inf, inputs[0]
     for each in inputs:
-        with torch.no_grad(), _Ties() as ties:
+        margins = [math.inf]
+        with torch.no_grad(), Watch(lambda *called: margins.extend(_margin(*called))):  # noqa: B023
             model(**each)
-        if ties.nearest > best:
-            best, found = ties.nearest, each
-        if ties.nearest == math.inf:
+        if (nearest := min(margins)) > best:
+            best, found = nearest, each
+        if nearest == math.inf:
             break
     return model, found
 
@@ -272,15 +273,8 @@ def _patches(config: Any, tokens: Tensor, draw: torch.Generator) -> dict[str, Te
 IMAGES = {"internvl": _tiles, "qwen3_vl": _patches, "qwen3_vl_moe": _patches, "qwen2_5_vl": _patches}
 
 
-class _Ties(EagerDispatchMode):
-    """Records how near the operators of a router are to a tie: the last value that is taken, and the next one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.nearest = math.inf
-
-    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if func.overloadpacket.__name__ == "topk" and args[0].is_floating_point() and args[1] < args[0].shape[-1]:
-            best = args[0].topk(args[1] + 1, -1).values
-            self.nearest = min(self.nearest, float((best[..., -2] - best[..., -1]).min()))
-        return func(*args, **kwargs)
+def _margin(func: Any, args: Sequence[Any]) -> Iterator[float]:
+    """Yield how near an operator of a router is to a tie: the last value that is taken, and the next one."""
+    if func.overloadpacket.__name__ == "topk" and args[0].is_floating_point() and args[1] < args[0].shape[-1]:
+        best = args[0].topk(args[1] + 1, -1).values
+        yield float((best[..., -2] - best[..., -1]).min())

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from pytest_ascend.precision.nested import mapped, tensors_in, widened
-from pytest_ascend.system.dispatching import EagerDispatchMode
+from pytest_ascend.system.dispatching import EagerDispatchMode, Watch
 
 #: Operators with random results, which cannot be compared.
 RANDOM = frozenset((
@@ -35,17 +35,12 @@ RANDOM = frozenset((
 DRAWN_ON_CPU = frozenset(("rand", "randn", "randint", "randperm"))
 
 
-class OperatorNames(EagerDispatchMode):
+class OperatorNames(Watch):
     """Records the names of the operators that run within its context."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.names: set[str] = set()
-
-    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Record an operator, and run it."""
-        self.names.add(func.overloadpacket.__name__)
-        return func(*args, **kwargs)
+        super().__init__(lambda func, _: self.names.add(func.overloadpacket.__name__))
 
 
 #: Returns by name what is determined, given a result and the arguments of the call; all in float64 or integers.

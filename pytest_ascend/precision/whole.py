@@ -214,21 +214,16 @@ def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any])
     """Return the names of the innermost modules that use random numbers."""
     copied = copy.deepcopy(model).cpu()
     found: list[str] = []
-    stack: list[tuple[str, OperatorNames]] = []
 
-    def enter(name: str, _module: nn.Module, _args: Any) -> None:
-        stack.append((name, OperatorNames()))
-        stack[-1][1].__enter__()  # type: ignore[no-untyped-call]
-
-    def leave(_module: nn.Module, _args: Any, _output: Any) -> None:
-        name, seen = stack.pop()
-        seen.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+    def watched(name: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with OperatorNames() as seen:
+            output = forward(*args, **kwargs)
         if seen.names & RANDOM and not any(each.startswith(name) for each in found):
             found.append(name)
+        return output
 
     for name, module in copied.named_modules():
-        module.register_forward_pre_hook(partial(enter, name))
-        module.register_forward_hook(leave)
+        module.forward = partial(watched, name, module.forward)
     args, named = mapped((inputs, dict(kwargs)), lambda tensor: tensor.detach().cpu())
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         copied(*args, **named)

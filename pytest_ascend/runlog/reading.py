@@ -224,9 +224,7 @@ def _header(line: bytes, cases: bytes) -> Header:
     return codec.parsed(line, Header, "header").each_case_once()
 
 
-@lru_cache(maxsize=8)
-def _manifest(text: bytes) -> tuple[Case, ...]:
-    return codec.parsed(text, tuple[Case, ...], "header.manifest")
+_manifest = lru_cache(maxsize=8)(partial(codec.parsed, kind=tuple[Case, ...], name="header.manifest"))
 
 
 class _Named(msgspec.Struct, frozen=True):

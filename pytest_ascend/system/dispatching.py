@@ -79,6 +79,19 @@ class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return True
 
 
+class Watch(EagerDispatchMode):
+    """Shows each operator and its arguments without names to ``look``, before it runs."""
+
+    def __init__(self, look: Callable[[Any, Sequence[Any]], object]) -> None:
+        super().__init__()
+        self.look = look
+
+    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Show the operator, and run it."""
+        self.look(func, args)
+        return func(*args, **kwargs)
+
+
 def without_modes() -> contextlib.AbstractContextManager[None]:
     """Put away every mode of this thread for a while: torch's tracer loses sight of tensors behind a mode."""
     return _python_dispatch._disable_current_modes()  # noqa: SLF001

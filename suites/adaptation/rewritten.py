@@ -41,7 +41,7 @@ def names(original: architectures.VisionTransformer) -> dict[str, str]:
 
 #: What makes an original, with the usual GELU, and one input.
 ORIGINALS: Mapping[str, tuple[Callable[[], Any], Callable[[], Tensor]]] = {
-    "small-vit": (lambda: small.make("small-vit", activation=nn.GELU), lambda: small.images("rewritten", 2)),
+    "small-vit": (lambda: small.make("small-vit", activation=nn.GELU), lambda: images(2, 32, "training/rewritten", 4)),
     "vit_b_16": (lambda: make_model("vit_b_16", MODES["float32"], torch.device("cpu")), lambda: images(1)),
 }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pytest_ascend.records.case import Case
 
 from .operators import FAMILIES
-from .work import COPIES, MODES, OPTIMIZERS, WORKS
+from .work import COPIES, OPTIMIZERS, WORKS
 
-MODELS = ("resnet50", "vit_b_16")
+MODELS, MODES = ("resnet50", "vit_b_16"), ("float32", "bfloat16", "autocast-bfloat16")
 
 #: Measured from level standard on, so that every run shows the device's speed: launching, both models in inference and
 #: training, copies in both directions, a product, attention.
@@ -30,7 +30,7 @@ AUGMENTATION = "augmentation"
 CASES: tuple[Case, ...] = (
     *(_case(name, "latency", family) for name, family in FAMILIES.items()),
     LAUNCH,
-    *(_case(model, work, "models", dtype) for model in MODELS for work in WORKS for dtype in MODES),
+    *(_case(model, work, "models", mode) for model in MODELS for work in WORKS for mode in MODES),
     *(_case(model, each, "models") for each in ("batch-sizes", "memory", "compiled", "captured") for model in MODELS),
     *(_case(name, "copy", "copies") for name in COPIES),
     *(_case(name, "step", "optimizers") for name in OPTIMIZERS),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,13 +14,14 @@ from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, leak, 
 from pytest_ascend.performance.timing import Call
 from pytest_ascend.performance.verdict import PLACES
 from pytest_ascend.records.case import Case, Measure
-from pytest_ascend.system.dispatching import EagerDispatchMode
+from pytest_ascend.system.dispatching import Watch
 
+from ..models.computation import MODES
 from ..runtime.rows import least_s
 from . import AUGMENTATION, LAUNCH, PIPELINE, work
 from .operators import rows
 from .sizes import HOST, preparations, sizes_of
-from .work import COPIES, MODES, OPTIMIZERS, PIPELINES, WORKS, inference, stepped
+from .work import COPIES, OPTIMIZERS, PIPELINES, WORKS, inference, stepped
 
 _torch: Any = torch  # with torch.npu, which torch_npu adds
 
@@ -80,28 +80,9 @@ def test_memory(case: Case, _ascend_device: Device, ascend_measure: Measure) -> 
 def test_compiled(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
     on_npu, sizes = _ascend_device.kind == "npu", sizes_of(_ascend_device)
     settings = {"backend": npu.compiler(emulated=_ascend_device.emulated)} if on_npu else {}
-
-    def prepared(device: torch.device) -> Callable[[], object]:
-        model = torch.compile(work.model_of(case.subject, sizes).eval().to(device), **settings)
-        x = work.batch_of(case.subject, sizes, sizes.batch).to(device)
-
-        def call() -> object:
-            with torch.no_grad():
-                return model(x)
-
-        return call
-
+    compiled: Any = partial(torch.compile, **settings)
+    prepared = partial(inference, case.subject, MODES["float32"], sizes, sizes.batch, prepare=compiled)
     ascend_benchmark(prepared, Work(items=sizes.batch), budget_s=2.0)
-
-
-class _Launches(EagerDispatchMode):
-    """Counts the operators that compute, which are launched one by one without a graph."""
-
-    calls = 0
-
-    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        self.calls += not getattr(func, "is_view", False)
-        return func(*args, **kwargs)
 
 
 @pytest.mark.ascend_cases("benchmarks", "captured")
@@ -127,9 +108,10 @@ def test_captured(
         ascend_measure("graph_memory_bytes", on_npu.memory_reserved(device) - before)
         ascend_measure("eager_us", 1e6 * eager_s)
         ascend_measure("eager_to_replay_ratio", eager_s / least_s(_ascend_device.synchronize, graph.replay, ROUNDS))
-        with _Launches() as counted:
+        launched: list[bool] = []  # each operator that computes is, without a graph
+        with Watch(lambda func, _: launched.append(not getattr(func, "is_view", False))):
             call()
-        ascend_measure("launches_saved", counted.calls - 1)
+        ascend_measure("launches_saved", sum(launched) - 1)
         return lambda: (graph.replay(), result)
 
     ascend_benchmark(prepared, Work(items=sizes.batch), budget_s=1.0 if sizes is HOST else 2.0)

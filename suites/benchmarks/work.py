@@ -11,9 +11,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from pytest_ascend.device import npu
 from pytest_ascend.performance.timing import Call
+from pytest_ascend.precision.capture import casting
 
 from ..models.architectures import VisionTransformer
-from ..models.computation import MODELS, Mode, empty, images, targets
+from ..models.computation import MODELS, Mode, Prepare, as_it_is, empty, images, targets
 from .sizes import Sizes
 
 MIB = 2**20
@@ -81,13 +82,6 @@ def augmentation(batch: int, device: torch.device) -> Call:
 
 # --- models: an inference or a training step, in a dtype or under autocast ---
 
-#: Modes of computing, by the dtype name of the case.
-MODES: Mapping[str, Mode] = {
-    "float32": Mode(dtype=torch.float32),
-    "bfloat16": Mode(dtype=torch.bfloat16),
-    "autocast-bfloat16": Mode(dtype=torch.float32, autocast=torch.bfloat16),
-}
-
 
 def model_of(name: str, sizes: Sizes) -> nn.Module:
     """Return the model with new weights, which do not affect its speed."""
@@ -108,12 +102,14 @@ def batch_of(name: str, sizes: Sizes, batch: int) -> Tensor:
     return images(batch, 224 if name == "vit_b_16" else sizes.pixels)
 
 
-def inference(name: str, mode: Mode, sizes: Sizes, batch: int, device: torch.device) -> Call:
-    model = model_of(name, sizes).eval().to(device=device, dtype=mode.dtype)
+def inference(
+    name: str, mode: Mode, sizes: Sizes, batch: int, device: torch.device, prepare: Prepare = as_it_is
+) -> Call:
+    model = prepare(model_of(name, sizes).eval().to(device=device, dtype=mode.dtype))
     x = batch_of(name, sizes, batch).to(device=device, dtype=mode.dtype)
 
     def call() -> Tensor:
-        with torch.no_grad(), mode.context(device.type):
+        with torch.no_grad(), casting(device.type, mode.autocast):
             logits: Tensor = model(x)
         return logits
 
@@ -127,7 +123,7 @@ def training(name: str, mode: Mode, sizes: Sizes, batch: int, device: torch.devi
 
     def call() -> None:
         optimizer.zero_grad()
-        with mode.context(device.type):
+        with casting(device.type, mode.autocast):
             loss = F.cross_entropy(model(x).float(), y)
         torch.autograd.backward(loss)
         optimizer.step()

@@ -160,18 +160,6 @@ def _masked(logits: T, bits: T) -> T:
     return logits.masked_fill(bits[:, places // 32] >> (places % 32) & 1 == 0, -torch.inf)
 
 
-def _gating(x: T, k: int, k_group: int, groups: int, mode: int, _: int, kind: int, __: bool, scale: float, eps: float,
-            bias: T | None = None) -> tuple[T, T]:  # fmt: skip
-    """Choose experts of the groups that are best by their best expert, or by the sum of their best two."""
-    scores = x.sigmoid() if kind else x.softmax(-1)
-    parts = (scores if bias is None else scores + bias).view(len(x), groups, -1)
-    best = parts.topk(1 + mode, -1).values.sum(-1).topk(k_group, -1).indices
-    left_out = torch.ones(len(x), groups, dtype=torch.bool).scatter(1, best, value=False)
-    experts = parts.masked_fill(left_out[..., None], -torch.inf).flatten(1).topk(k, -1).indices
-    weights = scores.gather(-1, experts)
-    return weights / (weights.sum(-1, keepdim=True) + eps) * scale, experts.int()
-
-
 def _gating_inputs(make: InputFactory) -> Iterator[Sample]:
     for kind, k_group, groups, mode in ((0, 1, 1, 0), (1, 1, 1, 0), (1, 2, 8, 0), (1, 2, 8, 1)):
         bias = make.uniform(64, grad=False) if groups > 1 else None
@@ -230,7 +218,7 @@ OPERATORS = in_family(
         lambda apply, places, q, k, cache, size: apply(places, q.clone(), k.clone(), size, cache, True)),
     _of("_C_ascend.npu_add_rms_norm_bias", "x1 x2 gamma beta epsilon", _with_bias, normalization.rows(
         2, "scale", "shift"), outputs=("", "float32", ""), terms=normalization.TERMS, dtypes=("float32", *HALVES)),
-    _of("_C_ascend.moe_gating_top_k", "x k k_group group_count group_select_mode renorm norm_type", _gating,
+    _of("_C_ascend.moe_gating_top_k", "x k k_group group_count group_select_mode renorm norm_type", routing.gating,
         _gating_inputs, lambda apply, *given: apply(*given)[:2], outputs=("", "int32"), dtypes=("float32",), terms=64),
     ties_forgiven(_of("_C_ascend.npu_rms_norm_dynamic_quant", "x gamma smooth_scale beta epsilon",
         lambda x, gamma: serving.by_row(rms_norm(x, gamma)[0]), lambda d: [call(

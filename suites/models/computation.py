@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
@@ -19,7 +18,8 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from pytest_ascend.parity.training import changes, make_step, scaler_of
+from pytest_ascend.parity.training import Batch, Recipe, changes, steps
+from pytest_ascend.precision.capture import casting
 from pytest_ascend.run import inputs
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
@@ -88,11 +88,11 @@ def _draw(name: str, key: str, shape: Shape) -> Tensor:
     raise LookupError(f"no rule of {name} says where {key} comes from")
 
 
-def images(count: int, size: int = 224) -> Tensor:
+def images(count: int, size: int = 224, of: str = "models/images", across: int = 8) -> Tensor:
     """Return float32 images of mean 0: patches, which differ, and noise, which alone looks the same to a network."""
-    patches = inputs.normal("models/images/patches", (count, 3, 8, 8))
-    noise = inputs.normal("models/images/noise", (count, 3, size, size), std=0.5)
-    return patches.repeat_interleave(size // 8, dim=2).repeat_interleave(size // 8, dim=3) + noise
+    patches = inputs.normal(f"{of}/patches", (count, 3, across, across))
+    noise = inputs.normal(f"{of}/noise", (count, 3, size, size), std=0.5)
+    return patches.repeat_interleave(size // across, dim=2).repeat_interleave(size // across, dim=3) + noise
 
 
 def targets(count: int, classes: int = 1000) -> Tensor:
@@ -136,8 +136,6 @@ def sketch(name: str, flat: Tensor) -> Tensor:
 
 BATCH = 2
 STEPS = 3
-#: A power of two, so that scaling and unscaling are exact; far from overflow with these weights.
-LOSS_SCALE = 1024.0
 
 #: Property of a case, then name of a tensor.
 Observed: TypeAlias = dict[str, dict[str, Tensor]]
@@ -147,7 +145,7 @@ Prepare: TypeAlias = Callable[[nn.Module], nn.Module]
 
 class Model(NamedTuple):
     make: Callable[[], nn.Module]
-    optimizer: Callable[[Iterator[nn.Parameter]], Optimizer]
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,9 +154,6 @@ class Mode:
 
     dtype: torch.dtype
     autocast: torch.dtype | None = None
-
-    def context(self, device_type: str) -> AbstractContextManager[Any]:
-        return torch.autocast(device_type, dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
 
 MODELS: Mapping[str, Model] = {
@@ -204,7 +199,7 @@ class _Unfilled(EagerDispatchMode):
 
 def forward(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_is) -> Observed:
     model = prepare(make(name, mode, device)).eval()
-    with torch.no_grad(), mode.context(device.type):
+    with torch.no_grad(), casting(device.type, mode.autocast):
         logits = model(images(BATCH).to(device=device, dtype=mode.dtype))
     return {"forward": {"logits": logits.cpu()}}
 
@@ -215,27 +210,23 @@ def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_
     "loss" holds the loss and the log-probabilities (BATCH, 1000); "gradients" an observation of each parameter's;
     "training" the losses (STEPS), observations of each parameter's change and of the running statistics.
     """
-    model = prepare(make(name, mode, device)).train()
+    model = prepare(make(name, mode, device))
     before = {key: value.detach().to("cpu", copy=True) for key, value in model.named_parameters()}
-    optimizer = MODELS[name].optimizer(model.parameters())
-    scaler = scaler_of(device.type, LOSS_SCALE) if mode.autocast is torch.float16 else None
-    x, y = images(BATCH).to(device=device, dtype=mode.dtype), targets(BATCH).to(device)
-    seen: Observed = {}
-    losses = []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        with mode.context(device.type):
-            logits = model(x)
-        loss = F.cross_entropy(at_least_float32(logits), y)
-        make_step(loss, optimizer, scaler)  # which leaves the gradients, unscaled
-        losses.append(loss.detach().cpu())
-        if not seen:
-            log_probabilities = F.log_softmax(at_least_float32(logits.detach()), dim=1)
-            gradients = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
-            seen["loss"] = {"loss": loss.detach().cpu(), "log_probabilities": log_probabilities.cpu()}
-            seen["gradients"] = observe(gradients)
+    logits: list[Tensor] = []
+
+    def loss_of(output: Tensor, batch: Batch) -> Tensor:
+        logits.append(at_least_float32(output.detach()))
+        return F.cross_entropy(at_least_float32(output), batch.target)
+
+    batches, optimizer = (Batch((images(BATCH),), {}, targets(BATCH)),), MODELS[name].optimizer
+    recipe = Recipe(batches=batches, loss=loss_of, optimizer=optimizer, steps=STEPS, autocast=mode.autocast)
+    run = (loss.detach().cpu() for loss, _ in steps(model, recipe, device))
+    losses = [next(run)]
+    loss = {"loss": losses[0], "log_probabilities": F.log_softmax(logits[0], dim=1).cpu()}
+    gradients = observe({name: each.grad for name, each in model.named_parameters() if each.grad is not None})
+    losses += run
     after = observe({**model.state_dict(), **changes(model, before)})
-    return {**seen, "training": {"losses": torch.stack(losses), **after}}
+    return {"loss": loss, "gradients": gradients, "training": {"losses": torch.stack(losses), **after}}
 
 
 def at_least_float32(logits: Tensor) -> Tensor:

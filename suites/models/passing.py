@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from pytest_ascend.operators.calling import channels_last
 from pytest_ascend.parity.ensemble import MOVED_BY, Observed, Reference, fingerprint, fingerprints, move
+from pytest_ascend.precision.capture import casting
 from pytest_ascend.precision.stand_ins import once, products_in_float32
 
-from .computation import MODES, Mode, at_least_float32, images, make, targets
+from .computation import MODES, at_least_float32, images, make, targets
 from .goldens import CPU
 from .variants import Variant
 
@@ -47,9 +48,8 @@ def one_pass(variant: Variant, model: nn.Module, device: torch.device) -> Observ
     It computes in the dtype of its parameters; "layers" has fingerprints of every module's output, in the order in
     which they finished.
     """
-    mode = MODES[variant.mode]
     dtype = next(model.parameters()).dtype
-    autocast = Mode(dtype=dtype, autocast=None if dtype is torch.float64 else mode.autocast)
+    autocast = None if dtype is torch.float64 else MODES[variant.mode].autocast
     model.to(device).train(variant.training)
     x = short(images(variant.batch)).to(device=device, dtype=dtype)
     if variant.channels_last:
@@ -59,7 +59,7 @@ def one_pass(variant: Variant, model: nn.Module, device: torch.device) -> Observ
     layers: dict[str, Tensor] = {}
     for name, module in model.named_modules():
         module.register_forward_hook(partial(_keep, layers, name or "(model)"))
-    with autocast.context(device.type):
+    with casting(device.type, autocast):
         logits = model(x)
     loss = F.cross_entropy(at_least_float32(logits), targets(variant.batch).to(device))
     torch.autograd.backward(loss * SCALE)

@@ -18,6 +18,7 @@ from pytest_ascend.parity.training import Batch, Recipe
 from pytest_ascend.run import inputs
 
 from ..models.architectures import Sizes, VisionTransformer
+from ..models.computation import images
 
 CLASSES, IMAGE, BATCH = 10, 32, 8
 
@@ -78,17 +79,6 @@ def make(name: str, **settings: Any) -> nn.Module:
     return model
 
 
-def images(key: str, count: int = BATCH) -> Tensor:
-    """Return float32 images (count, 3, 32, 32): large patches, which differ, and fine noise."""
-    patches = inputs.normal(f"training/{key}/patches", (count, 3, 4, 4))
-    noise = inputs.normal(f"training/{key}/noise", (count, 3, IMAGE, IMAGE), std=0.5)
-    return patches.repeat_interleave(IMAGE // 4, 2).repeat_interleave(IMAGE // 4, 3) + noise
-
-
-def targets(key: str, count: int = BATCH) -> Tensor:
-    return inputs.integers(f"training/{key}/targets", (count,), low=0, high=CLASSES)
-
-
 Make: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 STEPS, BATCHES = 12, 2
@@ -145,4 +135,8 @@ def recipe(optimizer: str, mode: str = "float32", *, on_device: bool = False, st
 
 
 def batches() -> tuple[Batch, ...]:
-    return tuple(Batch((images(f"batch {number}"),), {}, targets(f"batch {number}")) for number in range(BATCHES))
+    found = []
+    for name in (f"training/batch {number}" for number in range(BATCHES)):
+        targets = inputs.integers(f"{name}/targets", (BATCH,), low=0, high=CLASSES)
+        found.append(Batch((images(BATCH, IMAGE, name, 4),), {}, targets))
+    return tuple(found)

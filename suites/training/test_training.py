@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import pytest
@@ -14,7 +15,7 @@ from torch.optim.lr_scheduler import StepLR
 from pytest_ascend.operators.calling import on_tensors
 from pytest_ascend.parity.ensemble import Observed, Reference, first_wrong, reference, trace
 from pytest_ascend.parity.model import Computation
-from pytest_ascend.parity.training import Batch, Recipe, make_step, scaler_of, train
+from pytest_ascend.parity.training import Batch, make_step, scaler_of, train
 from pytest_ascend.precision.stand_ins import once
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.case_context import Reproduce
@@ -208,7 +209,7 @@ def test_checkpoint(case: Case, npu_device: torch.device, precision_compare: Pre
 
 
 Trained: TypeAlias = Callable[[Run], tuple[Observed, Reference]]
-Train: TypeAlias = Callable[[nn.Module, Recipe, torch.device | str], Observed]
+Train: TypeAlias = Callable[..., Observed]
 
 
 @pytest.fixture(scope="module")
@@ -223,15 +224,9 @@ def on_device(run: Run, by: Train, device: torch.device) -> Observed:
 
 
 def on_cpu(run: Run, by: Train) -> Reference:
-    exact, reference_runs = recipe(run.optimizer), recipe(run.optimizer, run.mode)
+    exactly, in_dtype = (partial(by, recipe=recipe(run.optimizer, mode)) for mode in ("float32", run.mode))
     with one_thread():
-        return reference(
-            make(run.model),
-            lambda model: by(model, exact, "cpu"),
-            lambda model: by(model, reference_runs, "cpu"),
-            MODES[run.mode],
-            orders=by is trace,
-        )
+        return reference(make(run.model), exactly, in_dtype, MODES[run.mode], orders=by is trace)
 
 
 @pytest.mark.ascend_cases("training", *RUN_PROPERTIES)

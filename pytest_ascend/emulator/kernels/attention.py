@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.kernels.random import bits_of, drop_mask
-from pytest_ascend.emulator.registry import L, MissingOperator, Optional, T, aten, gap, gradients
+from pytest_ascend.emulator.registry import L, Optional, T, aten, gap, gradients, is_missing
 
 #: Layout -> the order of batch, heads, sequence and depth, once H is split into heads and depth.
 _ORDERS = {
@@ -25,7 +25,7 @@ _ORDERS = {
 
 
 #: torch 2.1 has no fused attention for the CPU: it is computed step by step.
-_HAS_FUSED = not isinstance(aten._scaled_dot_product_flash_attention_for_cpu, MissingOperator)
+_HAS_FUSED = not is_missing(aten._scaled_dot_product_flash_attention_for_cpu)
 
 
 def to_bnsd(tensor: T, layout: str, depth: int) -> T:

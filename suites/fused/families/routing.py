@@ -103,14 +103,23 @@ def _sampling_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(separate(make, 5, 40), make.given([0.3, 0.5, 0.7, 0.8, 0.9]), ks)
 
 
+def gating(
+    x: T, k: int, k_group: int = 1, groups: int = 1, mode: int = 0, _: int = 0, norm_type: int = 0, __: bool = False,
+    routed_scaling_factor: float = 1.0, eps: float = 1e-20, bias: T | None = None,
+) -> tuple[T, T]:  # fmt: skip
+    """Choose experts of the groups that are best by their best expert, or by the sum of their best two."""
+    scores = x.sigmoid() if norm_type else x.softmax(-1)
+    parts = (scores if bias is None else scores + bias).view(len(x), groups, -1)
+    best = parts.topk(1 + mode, -1).values.sum(-1).topk(k_group, -1).indices
+    left_out = torch.ones(len(x), groups, dtype=torch.bool).scatter(1, best, value=False)
+    experts = parts.masked_fill(left_out[..., None], -torch.inf).flatten(1).topk(k, -1).indices
+    weights = scores.gather(-1, experts)
+    return weights / (weights.sum(-1, keepdim=True) + eps) * routed_scaling_factor, experts.int()
+
+
 def _grouped_inputs(make: InputFactory) -> Iterator[Sample]:
     yield from (call(separate(make, rows, 16), k=4, norm_type=1) for rows in (9, 2048, 8192))
     yield call(separate(make, 9, 16), k=4, norm_type=1, routed_scaling_factor=2.5)
-
-
-def _gating_grouped(x: T, k: int, routed_scaling_factor: float = 1.0, **_: Any) -> tuple[T, T]:
-    values, experts = x.sigmoid().topk(k, -1)
-    return values / (values.sum(-1, keepdim=True) + 1e-20) * routed_scaling_factor, experts.int()
 
 
 _routed: Callable[..., Operator] = partial(fused, outputs=("", "int32"), grad=False, terms=16)
@@ -119,7 +128,7 @@ _GRADIENTS: dict[str, Any] = {"dtypes": ("bfloat16", "float16", "float32"), "ter
 OPERATORS = in_family(
     "routing",
     _routed("npu_moe_gating_top_k_softmax", _gating, _gating_inputs, outputs=("", "int32", "int32")),
-    _routed("npu_moe_gating_top_k", _gating_grouped, _grouped_inputs),
+    _routed("npu_moe_gating_top_k", gating, _grouped_inputs),
     fused("npu_moe_init_routing", _init_routing, _init_inputs, outputs=("", "int32", "int32"), grad=False, exact=True),
     fused("npu_moe_finalize_routing", _finalize, _finalize_inputs, grad=False, terms=8),
     fused(

@@ -23,12 +23,13 @@ from pytest_ascend.run.outcomes import classify
 from suites.adaptation import conftest as at_start
 from suites.adaptation import export
 from suites.adaptation import test_adaptation as suite
+from suites.models.computation import images
 from suites.training import recipes
 
 
 def exported(model: nn.Module, original: nn.Module, folder: Path) -> bool:
     """Say whether a model's file gives what ``original`` promises."""
-    x = recipes.images("export", 2)
+    x = images(2, recipes.IMAGE, "training/export", 4)
     with FallbackWatch("cpu"):  # as in every case
         path = export.to_onnx(model, x, folder / "model.onnx")
     with torch.no_grad():
