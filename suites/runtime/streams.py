@@ -8,7 +8,7 @@ multi-stream use repeats: work in a stream is carried out in order; ``wait_strea
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise, product
@@ -22,8 +22,6 @@ from .rows import BUSY_S, SMOKE, STANDARD, At, Row, T, deterministic, early, for
 from .state import CALLS, computed
 
 COUNT = 4099
-#: Numbers of tensors of which some are above a MiB, which allocators keep apart.
-_COUNTS = (COUNT, 2**19 + 3, COUNT, 2**19 + 3)
 #: Seconds after which an event that does not happen is given up.
 PATIENCE_S = 10.0
 
@@ -254,21 +252,6 @@ def _fork_and_join(at: At) -> None:
     at.same((whole * 2).cpu(), wanted * 2, "a stream does not wait for all streams that it was told to wait for")
 
 
-def _pinned_again(at: At) -> None:
-    found = []
-    for turn, count in enumerate(_COUNTS):
-        source = numbered(count + 1, turn - 1).pin_memory()
-        at.holds(source.is_pinned() and not source.clone().is_pinned(), "is_pinned() is wrong")
-        with forked(at.backend, at.backend.Stream() if turn in (1, 2) else at.backend.current_stream()):
-            at.busy()
-            found.append(source[1:].to(at.device, non_blocking=True))
-        del source
-        torch.full((count + 1,), -5, dtype=torch.int32).pin_memory().fill_(-7)
-    at.backend.synchronize()
-    wanted = [numbered(count, turn) for turn, count in enumerate(_COUNTS)]
-    at.same([each.cpu() for each in found], wanted, "pinned memory is used again before a copy from it is done")
-
-
 def _source_changed(at: At) -> None:
     """What a call reads of the host may change once it has returned, and so may what a copy to the host has read."""
     x = torch.arange(64.0, device=at.device).view(8, 8)
@@ -292,29 +275,36 @@ def _source_changed(at: At) -> None:
         at.same(back, wanted, f"{name} reads the host's memory after it has returned, or cpu() the device's")
 
 
-def _pinned_gaps(at: At) -> None:
-    """Copies from and to pinned memory that need not block, with gaps, turned, expanded and to another dtype."""
-    ways: dict[str, Callable[[T], T]] = {
-        "with gaps": lambda x: x[:, 1], "turned": lambda x: x.mT, "expanded": lambda x: x[:1].expand(5, 2),
-        "one after another": lambda x: x,
-    }  # fmt: skip
+#: Views of a matrix in pinned memory, as they are copied to a device.
+_PINNED: Mapping[str, Callable[[T], T]] = {
+    "whole": lambda x: x, "a part": lambda x: x[1:], "with gaps": lambda x: x[:, 1], "turned": lambda x: x.mT,
+    "expanded": lambda x: x[:1].expand(5, 2),
+}  # fmt: skip
+
+
+def _pinned(at: At, names: Iterable[str], *dtypes: torch.dtype) -> None:
+    """Copies from and to pinned memory that need not block: they come in order, and it is not used again before.
+
+    Of tensors of which some are above a MiB, which allocators keep apart, in two streams, and to the last card.
+    """
     last = torch.device(at.device.type, at.backend.device_count() - 1)
-    for (name, way), dtype, where in product(ways.items(), (torch.int32, torch.float32), {at.device, last}):
-        given = numbered(2 * COUNT, 3).view(-1, 2) % 2**20
-        source, target = given.pin_memory(), torch.full((COUNT, 2), -1, dtype=dtype).pin_memory()
-        with forked(at.backend, at.backend.Stream()):
+    for turn, (name, dtype) in enumerate(product((*names, *names), dtypes)):
+        given = numbered(2 * COUNT if turn % 2 else 2**19 + 6, turn).view(-1, 2) % 2**20
+        source, target = given.pin_memory(), torch.full(given.shape, -1, dtype=dtype).pin_memory()
+        at.holds(source.is_pinned() and not source.clone().is_pinned(), "is_pinned() is wrong")
+        with forked(at.backend, at.backend.Stream() if turn % 3 else at.backend.current_stream()):
             at.busy()
-            found = way(source).to(where, dtype, non_blocking=True)
+            found = _PINNED[name](source).to(last if turn % 4 == 3 else at.device, dtype, non_blocking=True)
             x = given.to(at.device)
-            at.busy()
-            target[: len(x) - 3].copy_(x[3:], non_blocking=True)
+            target[:-3].copy_(x[3:], non_blocking=True)
         del source
-        torch.full((2 * COUNT,), -7, dtype=torch.int32).pin_memory()
+        torch.full((given.numel(),), -5, dtype=torch.int32).pin_memory().fill_(-7)
         x.fill_(-2)
         at.backend.synchronize()
-        said = f"a copy of {dtype}, {name}, {{}} pinned memory is not made in its order"
-        at.same(found.cpu(), way(given).to(dtype), said.format("from"))
-        at.same(target[: COUNT - 3].clone(), given[3:].to(dtype), said.format("to"))
+        at.backend.synchronize(last)
+        said = f"a copy of {dtype}, {name}, {{}} pinned memory is not made in its order, or what it reads is used again"
+        at.same(found.cpu(), _PINNED[name](given).to(dtype), said.format("from"))
+        at.same(target[:-3].clone(), given[3:].to(dtype), said.format("to"))
 
 
 def _two_at_once(at: At) -> None:
@@ -397,20 +387,6 @@ def _of_current(at: At) -> None:
     at.backend.synchronize(last)
     at.holds(at.backend.current_device() == here, "the context of a stream, or waiting for a card, leaves another card")
 
-    def work(number: int) -> T:
-        at.backend.set_device(at.device)
-        is_default = at.backend.current_stream() == at.backend.default_stream()
-        at.holds(is_default, "a thread does not begin with the default stream")
-        with forked(at.backend, at.backend.Stream()):
-            x = _made(at, number)
-            for _ in range(30):
-                x.add_(1).sub_(1)
-            return x.cpu()
-
-    with at.backend.stream(side), ThreadPoolExecutor(4) as pool:
-        found = [*pool.map(work, range(8))]
-    at.same(found, [_wanted(number) for number in range(8)], "of several threads with a stream each, one is wrong")
-
 
 def _backward(at: At) -> None:
     side = at.backend.Stream()
@@ -483,10 +459,10 @@ STREAMS: Mapping[str, Row] = {
     "deep": (SMOKE, _deep),
     "deeper": (STANDARD, partial(_deep, tasks=10_007)),
     "source-changed": (SMOKE, _source_changed),
-    "pinned-gaps": (STANDARD, _pinned_gaps),
     "two-at-once": (STANDARD, _two_at_once),
     "fork-join": (SMOKE, _fork_and_join),
-    "pinned-memory": (SMOKE, _pinned_again),
+    "pinned-memory": (SMOKE, lambda at: _pinned(at, ("a part", "with gaps"), torch.int32)),
+    "pinned-more": (STANDARD, lambda at: _pinned(at, _PINNED, torch.int32, torch.float32)),
     "elapsed-time": (SMOKE, _elapsed),
     "elapsed-second": (STANDARD, partial(_elapsed, slept_s=1.1)),
     "elapsed-seconds": ("full", partial(_elapsed, slept_s=4.4)),
