@@ -17,7 +17,7 @@ from ..numerics import ACCURACY
 from .table import AT_SMOKE, FINDINGS, OPERATORS, RARE, RECORDED, exceptions, is_recorded
 
 #: Other dtypes than their first in which recorded operators have generated calls: their kernels differ.
-OTHERS = ("int32", "int64", *HALVES)
+OTHERS = ("int32", "int64", "bool", *HALVES)
 #: Families of recorded operators without generated calls: those that torch_npu leaves to the CPU, or without tensors.
 _NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
 
