@@ -26,7 +26,7 @@ from pytest_ascend.system.dispatching import unseen
 #: The calls of a case, by its property: what is asked at level standard is not asked again at full.
 CALLS = {"sweep": range(24), "sweep-more": range(24, 216)}
 #: So many more are made at most, where some of those are not legal.
-SPARE = 12
+SPARE = 48
 #: A call may take so many times what the CPU does, and so many seconds more: of 37,610 calls none was later.
 _TIMES, _SPARE_S = 20, 0.004
 
