@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,11 +38,22 @@ def _twice(m: Maker) -> None:
     torch.autograd.backward(y)
 
 
-def _changed(m: Maker) -> None:
+def _changed(m: Maker, change: Callable[[Maker, T], object] = lambda _, y: y.add_(1)) -> None:
     y = m.f(2, grad=True).exp()
     total = y.sum()
-    y.detach().add_(1)
+    change(m, y.detach())
     torch.autograd.backward(total)
+
+
+#: Ways to change a tensor in place, of which autograd has to know.
+_CHANGES: Mapping[str, Callable[[Maker, T], object]] = {
+    "a result": lambda m, y: torch.add(m.f(2), 1, out=y),
+    "random numbers": lambda _, y: y.normal_(),
+    "dropout": lambda _, y: F.dropout(y, inplace=True),
+    "a copy from the host": lambda _, y: y.copy_(torch.ones(2)),
+    "indices": lambda m, y: y.index_put_((m.i(0),), m.f(1)),
+    "a view": lambda _, y: y[:1].mul_(2),
+}
 
 
 def _inferred(m: Maker) -> T:
@@ -212,6 +224,7 @@ _TABLES: Mapping[str, Mapping[str, Callable[[Maker], Any]]] = {
         "backward: no gradient for what is no number": lambda m: torch.autograd.backward(m.f(2, grad=True) * 2),
         "backward: twice": _twice,
         "backward: what it needs was changed": _changed,
+        **{f"backward: changed by {name}": partial(_changed, change=change) for name, change in _CHANGES.items()},
         "add_: a leaf that asks for a gradient": lambda m: m.f(2, grad=True).add_(1),
     },
 }

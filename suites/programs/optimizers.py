@@ -378,6 +378,18 @@ def _fused_skip(at: At) -> None:
                  name="fused AdamW after an overflow" if bad else "fused AdamW with a scale")  # fmt: skip
 
 
+def _moved(at: At) -> None:
+    """An optimizer made before its model moves steps what moved, by the rate that a tensor on the host has then."""
+    model, rate = torch.nn.Linear(33, 7, bias=False), torch.tensor(0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, foreach=False)
+    torch.nn.init.ones_(model.weight)
+    model.to(at.device).weight.grad = torch.ones(7, 33, device=at.device)
+    at.busy()
+    for _ in range(3):
+        optimizer.step(), rate.mul_(0.5)
+    at.same(model.weight.detach().cpu(), torch.full((7, 33), 0.125), "steps with other rates, or of what was left")
+
+
 def _zeroed(at: At) -> None:
     """zero_grad() leaves zeros or nothing, and the learning rate may be a tensor."""
     parameters = _parameters("zero", at.device, torch.float32, ((33,),) * 40)
@@ -421,6 +433,7 @@ OF_LISTS: Mapping[str, Row] = {
     "scale": (SMOKE, _grown),
     "scaler": (SMOKE, _skipped),
     "fused-scaler": (STANDARD, _fused_skip),
+    "moved": (STANDARD, _moved),
     "clipping": (STANDARD, _clipped),
     "foreach": (STANDARD, _lists),
     "scaler-of-two": (STANDARD, _scaled_together),

@@ -44,11 +44,11 @@ class Packed(Recurrent):
 
 
 class Of(nn.Module):
-    def __init__(self, function: Callable[[nn.Module, T], T], inner: nn.Module) -> None:
+    def __init__(self, function: Callable[[nn.Module, T], T | tuple[T, ...]], inner: nn.Module) -> None:
         super().__init__()
         self.inner, self.function = inner, function
 
-    def forward(self, x: T) -> T:
+    def forward(self, x: T) -> T | tuple[T, ...]:
         return self.function(self.inner, x)
 
 
@@ -67,6 +67,7 @@ class Loss(nn.Module):
 
 _WEIGHTS = torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0])
 _TARGETS = torch.tensor([0, 4, -100, 1, 2, -100, 3, 4, 0])
+_LABELS = torch.tensor([[1, 1, 3], [3, 3, 0], [4, 0, 0], [0, 0, 0]])  # the second just fit in three steps
 _MASK = torch.ones(9, 9).triu(1).bool()
 _LATE = torch.arange(9) > torch.tensor([[5], [8], [0]])
 
@@ -93,6 +94,17 @@ def _from_states(inner: nn.Module, x: T) -> T:
     return found
 
 
+def _stacked(inner: nn.Module, x: T) -> tuple[T, ...]:
+    found, last = inner(x, (x[:4].tanh(), x[4:8].tanh()) if isinstance(inner, nn.LSTM) else x[:4].tanh())
+    return (found, *tensors(last))
+
+
+def _mixed(inner: nn.Module, x: T) -> tuple[T, ...]:
+    given = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([2, 9, 6]), True, enforce_sorted=False)
+    found, last = inner(given, (x[:, :2].transpose(0, 1).tanh(), x[:, 2:4].transpose(0, 1).tanh()))
+    return (nn.utils.rnn.pad_packed_sequence(found, batch_first=True)[0], *last)
+
+
 #: Modules and what they are given: a shape, or what makes it.
 MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[[], T]]] = {
     "lstm": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
@@ -102,6 +114,10 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
     "lstm-packed": (lambda: Packed(nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
     "gru": (lambda: Recurrent(nn.GRU(12, 16, batch_first=True)), (3, 9, 12)),
     "gru-stacked": (lambda: Recurrent(nn.GRU(12, 16, 2, bidirectional=True)), (9, 3, 12)),
+    "lstm-stacked": (lambda: Of(_stacked, nn.LSTM(5, 5, 2, bidirectional=True)), (9, 3, 5)),
+    "gru-of-states": (lambda: Of(_stacked, nn.GRU(5, 5, 2, bidirectional=True)), (9, 3, 5)),
+    "gru-evaluated": (lambda: Recurrent(nn.GRU(8, 8, 2, dropout=0.5)).eval(), (9, 3, 8)),
+    "lstm-packed-mixed": (lambda: Of(_mixed, nn.LSTM(12, 12, bidirectional=True, batch_first=True)), (3, 9, 12)),
     "rnn": (lambda: Recurrent(nn.RNN(12, 16, batch_first=True)), (3, 9, 12)),
     "rnn-relu": (lambda: Recurrent(nn.RNN(12, 16, nonlinearity="relu")), (9, 3, 12)),
     "gru-cell": (lambda: Of(lambda m, x: m(x, m(x)), nn.GRUCell(12, 16)), (5, 12)),
@@ -112,6 +128,18 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
         (3, 9, 16)),
     "decoder-layer": (lambda: Of(lambda m, x: m(x, x[:, :5].flip(0)), nn.TransformerDecoderLayer(16, 4, 32, 0.0,
         batch_first=True)), (3, 9, 16)),
+    "attention-settings": (lambda: Of(lambda m, x: m(x, x[..., :6], x[..., :5], key_padding_mask=_LATE.to(x.device),
+        average_attn_weights=False), nn.MultiheadAttention(16, 4, 0.0, True, True, True, 6, 5, True)), (3, 9, 16)),
+    "attention-unbatched": (lambda: Of(lambda m, x: m(x, x, x)[0], nn.MultiheadAttention(16, 4)), (9, 16)),
+    "decoder-layer-masks": (lambda: Of(lambda m, x: m(x, x.flip(1), tgt_mask=_MASK.to(x.device), tgt_is_causal=True,
+        memory_key_padding_mask=_LATE.to(x.device)), nn.TransformerDecoderLayer(16, 4, 32, 0.0, batch_first=True)),
+        (3, 9, 16)),
+    "alignments": (lambda: Of(lambda m, x: torch.ctc_loss(m(x).log_softmax(-1), _LABELS.to(x.device), (9, 3, 9, 9),
+        (3, 2, 1, 0), blank=2, reduction=0, zero_infinity=True), nn.Linear(5, 5)), (9, 4, 5)),
+    "unpooled": (lambda: Of(lambda m, x: nn.functional.max_unpool2d(m(x), nn.functional.max_pool2d(_x(2, 3, 6, 8), 2,
+        return_indices=True)[1].to(x.device), (2, 2)), nn.Conv2d(2, 3, 1)), (2, 2, 3, 4)),
+    "spectral_norm": (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(9, 7)), (4, 9)),
+    "weight_norm-columns": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(9, 7), dim=1), (4, 9)),
     "gated": (lambda: Of(lambda m, x: nn.functional.silu(m(x)[:, :12]) * m(x)[:, 12:], nn.Linear(8, 24, bias=False)),
         (5, 8)),
     "rnn-cell": (lambda: Of(lambda m, x: m(x, m(x)), nn.RNNCell(12, 16, nonlinearity="relu")), (5, 12)),
@@ -213,7 +241,8 @@ def _module(at: At, name: str) -> None:
 
 
 #: Modules that not every chip has, or that are known to deviate.
-_APART = ("lstm-packed", "lstm-cell", "gru", "gru-stacked", "gru-long")
+_APART = ("lstm-packed", "lstm-packed-mixed", "lstm-cell", "lstm-stacked", "gru", "gru-stacked",
+    "gru-long", "gru-of-states", "gru-evaluated", "spectral_norm", "alignments", "unpooled")  # fmt: skip
 
 
 def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
@@ -233,9 +262,9 @@ def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     return found
 
 
-def _packed(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+def _packed(device: torch.device, dtype: torch.dtype, name: str = "lstm-packed") -> dict[str, T]:
     """Results, not gradients, of sequences of several lengths."""
-    model, x = _made("lstm-packed")
+    model, x = _made(name)
     with torch.no_grad():
         made = model.to(device, dtype)(x.to(device, dtype))
     return {f"result {i}": each for i, each in enumerate(made)}
@@ -245,8 +274,10 @@ def _statistics(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     """Running statistics over three batches: with momentum, with their plain mean, and not in evaluation."""
     found: dict[str, T] = {}
     for momentum in (0.1, None, 1.0):
-        for kind, shape in ((nn.BatchNorm1d, (9, 4)), (nn.BatchNorm2d, (3, 4, 5, 6))):
-            layer = kind(4, momentum=momentum).to(device, dtype)
+        for kind, *shape in ((nn.BatchNorm1d, 9, 4), (nn.BatchNorm2d, 3, 4, 5, 6), (nn.InstanceNorm2d, 3, 4, 5, 6)):
+            if kind is nn.InstanceNorm2d and momentum is None:
+                continue  # which torch 2.1 refuses
+            layer = kind(4, momentum=momentum, track_running_stats=True).to(device, dtype)  # type: ignore[arg-type]
             copied = deepcopy(layer)  # whose statistics stay as they are
             for turn in range(3):
                 result = layer(_x(*shape, mean=turn + 0.5, std=turn + 1).to(dtype).to(device))
@@ -298,6 +329,7 @@ def _all_ignored(at: At) -> None:
 PARTS: Mapping[str, Row] = {
     **{name: (STANDARD, partial(_module, name=name)) for name in MODULES},
     "lstm-packed-forward": (SMOKE, lambda at: at.defined(_packed, accumulation=64)),
+    "lstm-packed-mixed": (STANDARD, lambda at: at.defined(partial(_packed, name="lstm-packed-mixed"), accumulation=64)),
     "together": (SMOKE, lambda at: at.defined(_together, orders=4, accumulation=128)),
     "running-statistics": (SMOKE, lambda at: at.defined(_statistics, accumulation=90)),
     "padding": (SMOKE, _padding_stays),

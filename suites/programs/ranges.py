@@ -192,6 +192,7 @@ def _beyond(at: At) -> None:
     at.same(ends, torch.arange(count - 3, count), "arange is wrong beyond 2^24")
     ones = torch.ones(count, dtype=torch.int8, device=at.device)
     at.same(int(ones.sum()), count, "a sum of integers is wrong beyond 2^24")
+    at.same([int(ones.bool().sum()), int(ones.count_nonzero())], [count] * 2, "a count is wrong beyond 2^24")
     at.same(int(ones.cumsum(0)[-1]), count, "a cumulative sum of integers is wrong beyond 2^24")
     table = torch.arange(70001.0, device=at.device)[:, None].expand(70001, 3).contiguous()
     rows = torch.tensor([65535, 65536, 65537, 70000], device=at.device)
@@ -201,6 +202,22 @@ def _beyond(at: At) -> None:
     wanted = wide.sort(stable=True)
     at.same([each.cpu() for each in found], [*wanted], "sort is wrong beyond 65,536 elements")
     at.same(wide.to(at.device).topk(5).values.cpu(), wide.topk(5).values, "topk is wrong beyond 65,536 elements")
+
+
+def _cancelled(given: Given) -> tuple[T, ...]:
+    """Products whose sums are small, and above 65,504 on the way."""
+    ones, b = given(3, 256, mean=200, std=0), given(511, 5, mean=200, std=0)
+    a = torch.cat([ones, -ones[:, 1:]], 1)
+    return a @ b, torch.bmm(a[:, None], b.expand(3, 511, 5)), F.linear(a, b.mT), F.conv1d(a[:, None], b.mT[:, None])
+
+
+def _of_least(given: Given) -> tuple[T, ...]:
+    """Attend with the least number in place of infinity in a mask: a row with no other is an even one."""
+    q, k, v = (given(1, 2, 9, 8, mean=i) for i in range(3))
+    mask = torch.zeros_like(q[0, 0, :, :1]).repeat(1, 9)
+    mask[:, 5:] = mask[3] = torch.finfo(q.dtype).min
+    composed = _backward(lambda x: (x @ k.mT * 8**-0.5 + mask).softmax(-1) @ v, q)
+    return *composed, F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 RANGES: Mapping[str, Row] = {
@@ -280,4 +297,19 @@ RANGES: Mapping[str, Row] = {
     "whole-numbers": (SMOKE, _whole),
     "many-rows": (SMOKE, _rows),
     "beyond-24-bits": (STANDARD, _beyond),
+    "constant-rows": _over(lambda g: tuple((call(g(5, size, mean=mean, std=0)).abs() <= 2).to(g(1).dtype) for call in (
+        lambda x: F.layer_norm(x, x.shape[-1:]), lambda x: F.group_norm(x[None], 5), lambda x: x.std(-1),
+        lambda x: F.batch_norm(x.mT, None, None, training=True)) for size in (33, 1025) for mean in (1000.1, 3e4)),
+        level=STANDARD),
+    "ones-33000000": _over(lambda g: (g(1).new_ones(2**25 + 9).mean(), g(1).new_ones(2, 2**24 + 9).mean(-1)), F32, F16,
+        terms=4096, level=STANDARD),
+    "beyond-halves": _over(lambda g: (g(999, std=0.1) * 1e5, g(999) * 1e4 / 1e5, g(999) * 1e4 * 2e-8, F.leaky_relu(
+        g(999) * 1e4, 2e-8), torch._foreach_mul([g(999, std=0.1)], 1e5)[0]), F16),  # noqa: SLF001
+    "cancelling-halves": _over(_cancelled, F16, terms=511),
+    "attention-above-65504": _over(lambda g: tuple(F.scaled_dot_product_attention(g(1, 2, 8, 64, mean=40, std=0), key,
+        g(1, 2, 8, 64), mask) for mask in (None, g(8, 8, std=0) == 0, g(8, 8, std=0)) for key in (g(1, 2, 8, 64,
+        mean=40, std=0), g(1, 2, 8, 1, mean=40, std=4).expand(1, 2, 8, 64))), F16, terms=64),
+    "attention-least-numbers": _over(_of_least, terms=64),
+    "remainders": _over(lambda g: tuple(call(g(257, low=-2e9, high=2e9), y) for y in (3.0, -7.0) for call in (
+        torch.fmod, torch.remainder, torch.floor_divide, lambda x, y: x % torch.full_like(x, y))), level=STANDARD),
 }  # fmt: skip

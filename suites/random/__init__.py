@@ -152,6 +152,8 @@ DRAWINGS: tuple[Drawing, ...] = (
     Drawing("randint.low", _wide, of.bits(2**40, low_bits=True), ("int64",)),
     Drawing("random_", lambda x: x.random_(7), of.even(7), ("float32", *INTS)),
     Drawing("random_.whole", lambda x: x.random_(), of.bits(2**24, low_bits=False)),
+    Drawing("random_.large", lambda x: x.random_(), of.bits(2**63 - 1, low_bits=False), ("int64",)),
+    Drawing("random_.signed", lambda x: x.random_(-5, 3) + 5, of.even(8), ("float32", "int32")),
     Drawing("random_.bool", lambda x: x.random_(), of.even(2), ("bool",)),
     Drawing("randperm", _permuted, of.bits(COUNT, low_bits=False), ("int64",)),
     Drawing("bernoulli", lambda x: torch.bernoulli(torch.full_like(x, 0.25)), of.discrete((0.75, 0.25)), FLOATS),

@@ -21,7 +21,7 @@ Row = Callable[[torch.device], Iterator["Finding | str"]]
 #: Numbers of a large tensor: more than float32 counts in 22 bits, and no multiple of blocks.
 LARGE = 2**22 + 4099
 #: Seeds that differ in one bit; a generator on the CPU uses those of the lower half alone (mt19937).
-SEEDS = (0, 1, 2, 2**8, 2**16, 2**31, 2**33, 2**50)
+SEEDS = (0, 1, 2, 2**8, 2**16, 2**31, 2**33, 2**50, 2**62, 2**63, -1)
 
 
 def _normal_tail(z: float) -> float:
@@ -125,6 +125,10 @@ def _one_call(device: torch.device) -> Iterator[Finding | str]:
         blocks = ((mask.cpu() != 0).long().view(-1, 64) << torch.arange(64)).sum(1)
         if alike := len(blocks) - len(torch.unique(blocks)):
             yield f"{name}: {alike:,} blocks of 64 choices are others once more"
+    row = torch.full((1, 64), 0.5, device=device).expand(512, 64)
+    for name in ("rand_like", "randn_like", "bernoulli", "dropout"):
+        if alike := 512 - len(torch.unique(getattr(F if name == "dropout" else torch, name)(row).cpu(), dim=0)):
+            yield f"{name}: of an expanded tensor, {alike} of 512 rows are others once more"
     chosen = torch.multinomial(torch.ones(2**12, 8, device=device), 4, replacement=False).cpu()
     yield _even("the first of four classes that are drawn together", chosen[:, 0], 8)
 
@@ -139,7 +143,7 @@ def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
     }
     for name, draw in kinds.items():
         drawn = []
-        for seed in SEEDS if device.type != "cpu" else SEEDS[:-2]:
+        for seed in SEEDS if device.type != "cpu" else SEEDS[:6]:
             torch.manual_seed(seed)
             drawn += [draw().cpu()[:count] for _ in range(3 if seed == 1 else 1)]
         if shared := _shared(torch.stack(drawn)):
@@ -162,10 +166,13 @@ def _small_calls(device: torch.device) -> Iterator[str]:
         "dropout": lambda: F.dropout(torch.ones(64, device=device)),
         "exponential_": lambda: torch.empty(3, device=device).exponential_(),
     }
+    before = torch.get_rng_state()  # of the CPU
     for name, draw in kinds.items():
         drawn = torch.stack([draw() for _ in range(300)]).cpu().double()
         if alike := len(drawn) - len(torch.unique(drawn, dim=0)):
             yield f"{name}: of 300 small calls, {alike} give what another one gave"
+        if device.type != "cpu" and not torch.equal(torch.get_rng_state(), before):
+            yield f"{name}: to draw on the device changes what is drawn on the CPU"
     for count in (1, 3, 17):  # the last of an odd count, where numbers are made in pairs
         last = torch.cat([torch.randn(count, device=device)[-1:] for _ in range(100)]).cpu()
         if len(torch.unique(last)) < 90:
@@ -214,6 +221,29 @@ def _by_generators(device: torch.device) -> Iterator[str]:
                 yield f"{name} on {where}: two generators of one seed give other numbers"
             if not bool((x[:, 0] == -9).all() and (own[:, 0] == -9).all()):
                 yield f"{name} on {where}: what lies between the numbers of a view is changed"
+            maker, other = torch.Generator(where).manual_seed(6), torch.Generator(where)
+            draw(x[:, 1], maker)
+            other.set_state(maker.get_state())
+            if not torch.equal(draw(x[:, 1], maker).clone(), draw(x[:, 1], other)) or maker.initial_seed() != 6:
+                yield f"{name} on {where}: a generator does not go on from the state of another, or tells another seed"
+
+
+def _apart(device: torch.device) -> Iterator[str]:
+    """Draw on two streams in turn, and beside another card: each has its own numbers, wherever they are drawn."""
+    if device.type == "cpu":
+        return
+    backend, found = getattr(torch, device.type), list[T]()
+    other = (backend.current_device() + 1) % backend.device_count()
+    for streams in ([backend.current_stream()] * 4, [backend.current_stream(), backend.Stream()] * 2):
+        torch.manual_seed(5)
+        state = backend.get_rng_state(other)
+        for each in streams:
+            with backend.stream(each):
+                found.append(torch.rand(4099, device=device).cpu())
+    if not torch.equal(torch.stack(found[:4]), torch.stack(found[4:])):
+        yield "on two streams in turn, other numbers are drawn than on one"
+    if backend.device_count() > 1 and not torch.equal(backend.get_rng_state(other), state):
+        yield "to draw on one card changes what another one draws"
 
 
 def _sure(device: torch.device) -> Iterator[str]:
@@ -222,6 +252,7 @@ def _sure(device: torch.device) -> Iterator[str]:
     weights = torch.ones(1000, device=device)
     weights[[0, 1, 499, 500, 998, 999]] = 0
     turns = (torch.arange(4099, device=device) % 3 == 1).float()
+    leaf = ones.clone().requires_grad_()
     wanted: Mapping[str, tuple[T, T]] = {
         "bernoulli_(1)": (ones.clone().bernoulli_(1.0), ones),
         "bernoulli_(0)": (ones.clone().bernoulli_(0.0), ones * 0),
@@ -229,6 +260,7 @@ def _sure(device: torch.device) -> Iterator[str]:
         "bernoulli of zeros": (torch.bernoulli(ones * 0), ones * 0),
         "dropout(1)": (F.dropout(ones, 1.0), ones * 0),
         "dropout(0)": (F.dropout(ones, 0.0), ones),
+        "gradient of dropout(1)": (torch.autograd.grad(F.dropout(leaf, 1.0).sum(), leaf)[0], ones * 0),
         "bernoulli of zeros and ones": (torch.bernoulli(turns), turns),
         "bernoulli_ of zeros and ones": (torch.empty_like(turns).bernoulli_(turns), turns),
         "normal of means without deviation": (torch.normal(turns * 9, torch.zeros_like(turns)), turns * 9),
@@ -261,6 +293,11 @@ def _classes(device: torch.device) -> Iterator[Finding]:
     yield Finding("classes", chi_square(counts[None], shares)[0])
     rows = torch.multinomial(weights[1:5].to(device).expand(2**16, 4), 1).cpu().flatten()
     yield _fits("classes by row", rows, weights[1:5].double() / weights[1:5].double().sum())
+    pairs = torch.multinomial(weights[1:5].to(device).expand(2**16, 4), 2).cpu()
+    p = weights[1:5].double() / weights[1:5].double().sum()
+    shares = (p[:, None] * p / (1 - p[:, None])).fill_diagonal_(0)  # the second is drawn when the first is gone
+    cells = ((shares > 0).flatten().cumsum(0) - 1)[pairs[:, 0] * 4 + pairs[:, 1]]
+    yield _fits("pairs of classes without replacement", cells, shares[shares > 0])
 
 
 def _wide(device: torch.device) -> Iterator[Finding | str]:
@@ -310,6 +347,7 @@ BATTERIES: Mapping[str, tuple[str, Row]] = {
     "more-calls-and-seeds": ("standard", partial(_calls, count=2**18)),
     "one-call": ("smoke", _one_call),
     "small-calls": ("smoke", _small_calls),
+    "streams-and-cards": ("smoke", _apart),
     "attention": ("smoke", _attention),
     "sure-events": ("smoke", _sure),
     "probabilities": ("standard", _probabilities),

@@ -101,8 +101,9 @@ def test_a_generator_that_is_ignored_is_seen(monkeypatch: pytest.MonkeyPatch) ->
     right = torch.randperm
     monkeypatch.setattr(torch, "randperm", lambda n, generator=None, **named: right(n, **named))
     said = list(BATTERIES["sure-events"][1](torch.device("cpu")))
-    assert [each.partition(" on cpu: ")[0] for each in said] == ["randperm"] * 2
+    assert [each.partition(" on cpu: ")[0] for each in said] == ["randperm"] * 3
     assert any("two generators of one seed" in each for each in said)
+    assert any("from the state of another" in each for each in said)
 
 
 def test_right_numbers_pass_the_small_batteries() -> None:
