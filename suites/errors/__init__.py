@@ -53,6 +53,7 @@ _CHANGES: Mapping[str, Callable[[Maker, T], object]] = {
     "a copy from the host": lambda _, y: y.copy_(torch.ones(2)),
     "indices": lambda m, y: y.index_put_((m.i(0),), m.f(1)),
     "a view": lambda _, y: y[:1].mul_(2),
+    "a list": lambda _, y: torch._foreach_mul_([y], 2),
 }
 
 

@@ -117,6 +117,8 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
     "lstm-stacked": (lambda: Of(_stacked, nn.LSTM(5, 5, 2, bidirectional=True)), (9, 3, 5)),
     "gru-of-states": (lambda: Of(_stacked, nn.GRU(5, 5, 2, bidirectional=True)), (9, 3, 5)),
     "gru-evaluated": (lambda: Recurrent(nn.GRU(8, 8, 2, dropout=0.5)).eval(), (9, 3, 8)),
+    "lstm-dropped": (lambda: Recurrent(nn.LSTM(8, 8, 2, dropout=1.0)), (9, 3, 8)),
+    "gru-dropped": (lambda: Recurrent(nn.GRU(8, 8, 2, dropout=1.0)), (9, 3, 8)),
     "lstm-packed-mixed": (lambda: Of(_mixed, nn.LSTM(12, 12, bidirectional=True, batch_first=True)), (3, 9, 12)),
     "rnn": (lambda: Recurrent(nn.RNN(12, 16, batch_first=True)), (3, 9, 12)),
     "rnn-relu": (lambda: Recurrent(nn.RNN(12, 16, nonlinearity="relu")), (9, 3, 12)),
@@ -242,7 +244,8 @@ def _module(at: At, name: str) -> None:
 
 #: Modules that not every chip has, or that are known to deviate.
 _APART = ("lstm-packed", "lstm-packed-mixed", "lstm-cell", "lstm-stacked", "gru", "gru-stacked",
-    "gru-long", "gru-of-states", "gru-evaluated", "spectral_norm", "alignments", "unpooled")  # fmt: skip
+    "gru-long", "gru-of-states", "gru-evaluated", "spectral_norm", "alignments", "unpooled",
+    "lstm-dropped", "gru-dropped")  # fmt: skip
 
 
 def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
