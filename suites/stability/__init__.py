@@ -1,147 +1,120 @@
-"""Stability: functions that are called repeatedly, one per line, also with accumulating gradients; and the cases.
+"""Stability: the same call gives the same bits, whatever ran before, lies in memory or is computed beside it.
 
-The same call gives the same bits, whatever ran before or is computed at the same time.
+The calls are those of the suite ``runtime``, and calls of a batch whose rows are computed each on their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import InputFactory, Sample, call
+from pytest_ascend.operators.calling import tensors
 from pytest_ascend.records.case import Case
 
+from ..runtime.soaks import ALL
+from ..runtime.state import CALLS
+
 T = torch.Tensor
-Inputs: TypeAlias = Callable[[InputFactory], Sample]
-
-#: Whether a row of the result depends only on its own row of the input, bit by bit: promised, reported without being
-#: required, or meaningless since rows are mixed.
-PROMISED, REPORTED, MIXED = "promised", "reported", "mixed"
+#: A function of a matrix with 64 columns, and of another one, square, that stays: weights.
+Call = Callable[[T, T], object]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Computation:
-    """A function of tensors, the first by batch; where it ``adds`` in one place, PyTorch promises no order."""
-
-    name: str
-    function: Callable[..., Any]
-    inputs: Inputs
-    rows: str = MIXED
-    adds: bool = False
+def _image(x: T) -> T:
+    return x.view(-1, 4, 4, 4)
 
 
-def _way_back(function: Callable[..., T], x: T, *rest: Any) -> T:
-    leaf = x.detach().requires_grad_()
-    with torch.enable_grad():
-        result = function(leaf, *rest)
-        return torch.autograd.grad(result, leaf, torch.ones_like(result))[0]
+def _kernel(weights: T) -> T:
+    return weights[:4, :36].reshape(4, 4, 3, 3)
 
 
-def _one(*shape: int, **named: Any) -> Inputs:
-    return lambda d: call(d.normal(*shape, grad=False), **named)
+def _few(x: T) -> T:
+    return (x[:, 0].abs() * 3).long()
 
 
-def _two(left: tuple[int, ...], right: tuple[int, ...], **named: Any) -> Inputs:
-    return lambda d: call(d.normal(*left, grad=False), d.normal(*right, grad=False), **named)
-
-
-def _picked(*shape: int, count: int, dim: int = 0) -> Inputs:
-    return lambda d: call(d.normal(*shape, grad=False), dim, d.integers(count, high=shape[dim]))
-
-
-def _added(d: InputFactory, *index: int) -> Sample:
-    return call(d.normal(17, 9, grad=False), 0, d.integers(257, *index, high=17), d.normal(257, 9, grad=False))
-
-
-def _with_places(rows: int, columns: int, count: int, high: int) -> Inputs:
-    return lambda d: call(d.normal(rows, columns, grad=False), d.integers(count, high=high))
-
-
-def _attention(d: InputFactory) -> Sample:
-    return call(*(d.normal(3, 2, 33, 16, grad=False) for _ in range(3)))
-
-
-_IMAGE = (3, 6, 19, 21)
-_pooled = partial(F.max_pool2d, kernel_size=3, stride=1)
-_interpolated = partial(F.interpolate, size=(31, 13), mode="bilinear", align_corners=False)
-_looked_up, _labelled = _with_places(17, 33, 129, 17), _with_places(33, 17, 33, 17)
-_row, _rows, _long, _image = _one(33, 17), _one(33, 257), _one(33, 1025), _one(*_IMAGE)
-
-
-def _of_rows(rows: str, *computations: tuple[str, Callable[..., Any], Inputs]) -> Iterable[Computation]:
-    return (Computation(*each, rows) for each in computations)
-
-
-COMPUTATIONS: tuple[Computation, ...] = (
-    *_of_rows(
-        PROMISED,
-        ("add", torch.add, _two((33, 257), (33, 257))),
-        ("mul", torch.mul, _two((33, 257), (257,))),
-        ("div", torch.div, _two((33, 257), (33, 257))),
-        *((name, getattr(torch, name), _rows) for name in ("exp", "tanh", "erf", "sigmoid")),
-        *((name, getattr(F, name), _rows) for name in ("gelu", "silu", "relu")),
-        ("clamp", torch.clamp, _one(33, 257, min=-0.5, max=0.5)),
-        ("where", lambda x, y: torch.where(x > y, x, y), _two((33, 257), (33, 257))),
-        ("sort", torch.sort, _rows),
-        ("topk", partial(torch.topk, k=9), _rows),
-        *((name, partial(getattr(torch, name), dim=-1), _rows) for name in ("amax", "argmax")),
-        ("max_pool2d", partial(F.max_pool2d, kernel_size=3), _image),
-        ("flip", partial(torch.flip, dims=(-1,)), _rows),
-        ("pad", partial(F.pad, pad=(3, 2)), _rows),
-        ("tril", torch.tril, _one(5, 33, 31)),
-        ("interpolate.nearest", partial(F.interpolate, size=(31, 13)), _image),
-        ("to.float16", lambda x: x.half(), _rows),
-    ),
-    *_of_rows(
-        REPORTED,
-        *((name, partial(getattr(torch, name), dim=-1), _long) for name in ("sum", "mean", "var")),
-        *((name, partial(getattr(torch, name), dim=-1), _rows) for name in ("cumsum", "softmax", "log_softmax")),
-        ("layer_norm", lambda x: F.layer_norm(x, x.shape[-1:]), _rows),
-        ("group_norm", lambda x: F.group_norm(x, 3), _image),
-        ("linear", F.linear, _two((33, 129), (65, 129))),
-        ("mm", torch.mm, _two((33, 129), (129, 65))),
-        ("bmm", torch.matmul, _two((5, 33, 65), (65, 17))),
-        ("conv2d", F.conv2d, _two(_IMAGE, (8, 6, 3, 3))),
-        ("conv_transpose2d", F.conv_transpose2d, _two(_IMAGE, (6, 8, 3, 3))),
-        ("avg_pool2d", partial(F.avg_pool2d, kernel_size=3), _image),
-        ("adaptive_avg_pool2d", partial(F.adaptive_avg_pool2d, output_size=(4, 5)), _image),
-        ("interpolate.bilinear", _interpolated, _image),
-        ("cross_entropy", partial(F.cross_entropy, reduction="none"), _labelled),
-    ),
-    Computation("scaled_dot_product_attention", F.scaled_dot_product_attention, _attention),
-    Computation("sum.all", torch.sum, _long),
-    Computation("norm", torch.linalg.vector_norm, _long),
-    Computation("batch_norm", lambda x: F.batch_norm(x, None, None, training=True), _image),
-    Computation("cat", lambda x, y: torch.cat([x, y], 1), _two((33, 17), (33, 31))),
-    Computation("index_select", torch.index_select, _picked(33, 17, count=65)),
-    Computation("embedding", lambda weight, index: F.embedding(index, weight), _looked_up),
-    Computation("nonzero", lambda x: torch.nonzero(x > 0.5), _row),
-    Computation("masked_select", lambda x: x[x > 0.5], _row),
-    Computation("unique", lambda x: torch.unique(x.round()), _row),
-    Computation("index_add", torch.index_add, _added, adds=True),
-    Computation("scatter_add", torch.scatter_add, lambda d: _added(d, 9), adds=True),
-    Computation("index_put.accumulate", lambda x, _, i, y: x.index_put((i,), y, accumulate=True), _added, adds=True),
-    Computation("index_select.backward", partial(_way_back, torch.index_select), _picked(33, 17, count=257), adds=True),
-    Computation("embedding.backward", lambda w, i: _way_back(lambda x: F.embedding(i, x), w), _looked_up, adds=True),
-    Computation("max_pool2d.backward", partial(_way_back, _pooled), _image, adds=True),
-    Computation("interpolate.bilinear.backward", partial(_way_back, _interpolated), _image, adds=True),
-    Computation("conv2d.backward", partial(_way_back, F.conv2d), _two(_IMAGE, (8, 6, 3, 3)), adds=True),
-    Computation("layer_norm.backward", partial(_way_back, lambda x: F.layer_norm(x, x.shape[-1:])), _rows),
-    Computation("softmax.backward", partial(_way_back, partial(torch.softmax, dim=-1)), _rows),
-    Computation("cross_entropy.backward", partial(_way_back, F.cross_entropy), _labelled),
+#: Calls of a batch: a row of the result depends on its own row of the first matrix alone.
+_OF_ROWS: Mapping[str, Call] = {
+    "linear": F.linear,
+    "mm": torch.mm,
+    "bmm": lambda x, w: x.view(-1, 4, 16) @ w[:16, :7],
+    "conv2d": lambda x, w: F.conv2d(_image(x), _kernel(w), padding=1),
+    "conv_transpose2d": lambda x, w: F.conv_transpose2d(_image(x), _kernel(w), stride=2),
+    "avg_pool2d": lambda x, _: F.avg_pool2d(_image(x), 3),
+    "adaptive_avg_pool2d": lambda x, _: F.adaptive_avg_pool2d(_image(x), (3, 2)),
+    "interpolate.bilinear": lambda x, _: F.interpolate(_image(x), (5, 3), mode="bilinear"),
+    "interpolate.nearest": lambda x, _: F.interpolate(_image(x), (5, 3)),
+    "max_pool2d": lambda x, _: F.max_pool2d(_image(x), 3, 1),
+    "group_norm": lambda x, _: F.group_norm(_image(x), 2),
+    "attention": lambda x, _: F.scaled_dot_product_attention(*(x.view(-1, 2, 4, 8),) * 3),
+    "cross_entropy": lambda x, w: F.cross_entropy(x, w[0].argsort()[:1].expand(len(x)), reduction="none"),
+    "log_softmax": lambda x, _: x.log_softmax(-1),
+    "cumsum": lambda x, _: x.cumsum(-1),
+    "pad": lambda x, _: F.pad(x, (3, 2)),
+    "where": lambda x, w: torch.where(x > w[0], x, w[1]),
+}
+#: Calls, or their gradients, that add several rows in one place, in any order.
+_ADDING: Mapping[str, Call] = {
+    "index_add": lambda x, _: x.index_add(0, _few(x), x),
+    "index_put_of_few": lambda x, _: x.index_put((_few(x),), x, accumulate=True),
+    "embedding_of_few": lambda x, w: F.embedding(_few(x), w),
+    "index_select_of_few": lambda x, w: w.index_select(0, _few(x)),
+}
+#: Whose rows PyTorch promises bit by bit, since each is computed by its own, and those that are reported without that.
+_PROMISED = """add mul div exp gelu silu where argmax sort topk gather half sin cos tan atan sinh expm1 log1p erf log2
+sqrt rsqrt sigmoid tanh round trunc isnan signbit abs neg relu log floor reciprocal sign pow interpolate.nearest pad
+max_pool2d"""
+PROMISED = frozenset(_PROMISED.split())
+_REPORTED = frozenset(("sum", "var", "softmax", "layer_norm", "prod", *_OF_ROWS)) - PROMISED
+#: Calls that draw numbers, or give no tensor that the device has computed.
+_LEFT_OUT = (
+    "dropout",
+    "rand_like",
+    "randn_like",
+    "bernoulli",
+    "randperm",
+    "multinomial",
+    "item",
+    "cpu",
+    "arange",
+    "fill",
 )
 
+
+def _way_back(call: Call, x: T, weights: T) -> list[T]:
+    leaves = [each.detach().requires_grad_() for each in (x, weights)]
+    with torch.enable_grad():
+        attached = [each for each in tensors(call(*leaves)) if each.requires_grad]
+        ones = [torch.ones_like(each) for each in attached]
+        return [each for each in torch.autograd.grad(attached, leaves, ones, allow_unused=True) if each is not None]
+
+
+def _alone(call: Callable[[T], object], x: T, _: T) -> object:
+    return call(x)
+
+
+_FORWARD: Mapping[str, Call] = {
+    **{name: partial(_alone, each) for name, each in ALL.items() if name.isidentifier() and name not in _LEFT_OUT},
+    **_OF_ROWS,
+    **_ADDING,
+}
+#: By name, what is computed: also gradients of what has some.
+COMPUTATIONS: Mapping[str, Call] = {
+    **_FORWARD,
+    **{
+        f"{name}.backward": partial(_way_back, _FORWARD[name])
+        for name in (*CALLS, *_OF_ROWS, *_ADDING, "scatter_add")
+        if name in _FORWARD and name not in ("argmax", "nonzero")
+    },
+}
 
 DETERMINISM, BATCH, STALE = "determinism", "batch-invariance", "stale-memory"
 
 CASES: tuple[Case, ...] = tuple(
-    Case(suite="stability", subject=computation.name, property=name, dtype=dtype, family=name, level=level)
-    for computation in COMPUTATIONS
+    Case(suite="stability", subject=subject, property=name, dtype=dtype, family=name, level=level)
+    for subject in COMPUTATIONS
     for dtype, level in (("float32", "standard"), ("float16", "full"))
-    for name in (DETERMINISM, STALE, *((BATCH,) if computation.rows != MIXED else ()))
+    for name in (DETERMINISM, STALE, *((BATCH,) if subject in PROMISED | _REPORTED else ()))
+    if dtype == "float32" or subject.partition(".")[0] in CALLS or subject.removesuffix(".backward") in _OF_ROWS
 )

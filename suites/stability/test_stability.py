@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.operators import InputFactory, Sample
-from pytest_ascend.operators.calling import on_tensors, tensors
+from pytest_ascend.operators.calling import tensors
 from pytest_ascend.records.case import Case, Measure
+from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from ..runtime.rows import deterministic
-from . import BATCH, COMPUTATIONS, DETERMINISM, PROMISED, STALE, Computation
+from . import BATCH, COMPUTATIONS, DETERMINISM, PROMISED, STALE
 
 #: By name, 32 bits that fill memory: NaN in float32; large numbers in any format; NaN in 16 bits and -1 in integers;
 #: zeros, which hide many a mistake.
@@ -33,25 +33,19 @@ def poison(device: torch.device, pattern: int) -> None:
         held.clear()
 
 
-_BY_NAME = {computation.name: computation for computation in COMPUTATIONS}
-
 #: Repetitions of a call: a race that shows in every second call is missed once in 500 runs.
 TIMES = 10
 #: Rows that are computed alone, or in small batches.
 PARTS = {"the first row": slice(0, 1), "the third row": slice(2, 3), "two rows": slice(0, 2)}
 
 
-def drawn(case: Case, device: torch.device) -> tuple[Computation, Sample]:
-    computation = _BY_NAME[case.subject]
-    made = computation.inputs(InputFactory(f"stability/{computation.name}", getattr(torch, case.dtype)))
-    given = made.args, dict(made.kwargs)
-    args, kwargs = on_tensors(lambda each: each.detach().to(device).requires_grad_(each.requires_grad), given)
-    return computation, Sample(name=made.name, args=args, kwargs=kwargs)
-
-
-def results(computation: Computation, call: Sample) -> list[torch.Tensor]:
+def results(case: Case, device: torch.device, part: slice = slice(None)) -> list[torch.Tensor]:
+    """Call with some rows of 33, drawn by the case's name."""
+    dtype = getattr(torch, case.dtype)
+    x, weights = (inputs.normal(f"stability/{case.subject}/{rows}", (rows, 64), dtype=dtype) for rows in (33, 64))
     with torch.no_grad():
-        return [each.detach().cpu() for each in tensors(computation.function(*call.args, **call.kwargs))]
+        found = COMPUTATIONS[case.subject](x[part].to(device), weights.to(device))
+    return [each.detach().cpu() for each in tensors(found)]
 
 
 @pytest.mark.ascend_cases("stability", DETERMINISM)
@@ -59,14 +53,13 @@ def test_determinism(
     case: Case, npu_device: torch.device, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> None:
     """Require equal bits if they are promised, with deterministic algorithms; measure without them."""
-    computation, call = drawn(case, npu_device)
 
     def calls() -> list[list[torch.Tensor]]:
-        return [results(computation, call) for _ in range(TIMES)]
+        return [results(case, npu_device) for _ in range(TIMES)]
 
     with deterministic(True):
         first, *again = calls()
-    name = f"{computation.name}, called again, deterministic algorithms asked for"
+    name = f"{case.subject}, called again, deterministic algorithms asked for"
     precision_compare(again, [first] * len(again), standard="binary", name=name)
     # CANN keeps a thread's first setting; autograd's thread, for gradients, has seen the one above.
     with deterministic(False), ThreadPoolExecutor(1) as fresh:
@@ -79,8 +72,8 @@ def test_stale_memory(case: Case, npu_device: torch.device, precision_compare: P
     found: dict[str, Any] = {}
     for name, pattern in PATTERNS.items():
         poison(npu_device, pattern)
-        with deterministic(_BY_NAME[case.subject].adds):
-            found[name] = results(*drawn(case, npu_device))
+        with deterministic():
+            found[name] = results(case, npu_device)
     clean = found.pop("zeros")
     precision_compare(found, dict.fromkeys(found, clean), standard="binary", name=f"{case.subject} in memory full of")
 
@@ -89,20 +82,12 @@ def test_stale_memory(case: Case, npu_device: torch.device, precision_compare: P
 def test_batch_invariance(
     case: Case, npu_device: torch.device, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> None:
-    computation, call = drawn(case, npu_device)
-    whole = results(computation, call)
-    alone = {name: results(computation, _rows(call, part)) for name, part in PARTS.items()}
+    whole = results(case, npu_device)
+    alone = {name: results(case, npu_device, part) for name, part in PARTS.items()}
     wanted = {name: [each[part] for each in whole] for name, part in PARTS.items()}
     ascend_measure("differing_elements_share", _differing_share(alone, wanted))
-    if computation.rows == PROMISED:
-        precision_compare(alone, wanted, standard="binary", name=f"{computation.name} of")
-
-
-def _rows(call: Sample, part: slice) -> Sample:
-    shapes = call.args[0].shape, call.args[0].shape[:1]
-    has_rows = (isinstance(each, torch.Tensor) and each.shape in shapes for each in call.args)
-    args = (each[part].clone() if has else each for each, has in zip(call.args, has_rows, strict=True))
-    return Sample(name=call.name, args=tuple(args), kwargs=call.kwargs)
+    if case.subject in PROMISED:
+        precision_compare(alone, wanted, standard="binary", name=f"{case.subject} of")
 
 
 def _differing_share(alone: Mapping[str, list[torch.Tensor]], wanted: Mapping[str, list[torch.Tensor]]) -> float:
