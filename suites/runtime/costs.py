@@ -15,8 +15,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from torch.utils.checkpoint import checkpoint
 
-from pytest_ascend.run import inputs
-
 from .rows import MIB, NOTHING_S, SMOKE, STANDARD, TIMES, At, Row, least_s
 from .soaks import ALL, GRADIENTS, Calls, Kind, Kinds, host_bytes, kinds, of_new_shapes, of_runtime
 from .state import CALLS
@@ -277,25 +275,6 @@ def _peaks(at: At) -> None:
         at.holds(backend.max_memory_allocated() - before <= 4 * MIB, "without gradients, intermediate results are kept")
 
 
-def _fragments(at: At) -> None:
-    """Tensors of many sizes that come and go: what is reserved follows what is in use."""
-    backend: Any = at.backend
-    backend.empty_cache()
-    before, live = backend.memory_reserved(), list[torch.Tensor]()
-    places = inputs.permutation("runtime/fragments", 2048).tolist()
-    for turn, place in enumerate(places):
-        live.append(torch.empty(1024 + 2 ** (place % 16) * (900 + place), dtype=torch.uint8, device=at.device))
-        while sum(each.nbytes for each in live) > 128 * MIB:
-            live.pop(places[turn - len(live)] % len(live))
-    most = backend.memory_reserved() - before
-    said = f"for tensors of 128 MiB at most, of {len(places):,} sizes in turn, {most / MIB:.0f} MiB are reserved"
-    at.holds(most <= 8 * 128 * MIB, said)
-    live.clear()
-    backend.empty_cache()
-    left = backend.memory_reserved() - before
-    at.holds(left <= 2 * MIB, f"of tensors of many sizes {left / MIB:.0f} MiB stay reserved")
-
-
 def _deep(x: torch.Tensor) -> torch.Tensor:
     for _ in range(16):
         x = x.sin()
@@ -367,6 +346,5 @@ COSTS: Mapping[str, Row] = {
     "products-bfloat16": _row("products in bfloat16", _IN_BFLOAT16, STANDARD, usual_is="mm in float32"),
     "release": (SMOKE, _released),
     "peaks": (SMOKE, _peaks),
-    "fragments": (STANDARD, _fragments),
     "blocks": (STANDARD, _blocks),
 }

@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.run import inputs
 
-from .rows import MIB, SMOKE, STANDARD, At, Row, T, early, numbered
+from .rows import MIB, SMOKE, STANDARD, At, Row, T, early, fetched, numbered
 
 Moves: TypeAlias = dict[str, Callable[[T], T]]
 #: Bytes of copies: around what one transfer, one staging buffer or one page of the drivers may hold, and odd ones.
@@ -118,41 +118,28 @@ def _many_dimensions(at: At) -> None:
             at.same(call(x.to(at.device)).cpu(), call(x), f"{name} of ten dimensions")
 
 
-#: Views that share memory with their tensor: what is written to one is seen in the other.
+#: Ways to views, of which what is written shows in the tensor, and to copies, of which it does not.
 _VIEWS: Moves = {
-    "diagonal": torch.diagonal, "unbind": lambda x: x.unbind()[1], "narrow": lambda x: x.narrow(0, 2, 3),
-    "tensor_split": lambda x: x.tensor_split(3)[2], "unfold": lambda x: x.unfold(1, 2, 3), "mT": lambda x: x.mT[1:],
-    "select": lambda x: x.select(1, 3), "movedim": lambda x: x.movedim(0, 1)[1], "squeeze": lambda x: x[:1].squeeze(0),
-    "T": lambda x: x.T[1:3], "as_strided": lambda x: x.as_strided((2, 3), (7, 2), 3),
-    "bits": lambda x: x.view(torch.int16)[:, ::4], "detach": lambda x: x.detach()[1], "to": lambda x: x.to(x.device)[3],
-    "expand_as": lambda x: x[2].expand_as(x)[4], "reshape": lambda x: x.reshape(3, 12)[2],
-    "contiguous": lambda x: x.contiguous()[4], "hsplit": lambda x: x.hsplit(2)[0],
-    "view_as_real": lambda x: torch.view_as_real(torch.view_as_complex(x.view(6, 3, 2)))[1],
-    "real": lambda x: torch.view_as_complex(x.view(6, 3, 2)).imag[2:4],
-}  # fmt: skip
-_COPIES: Moves = {
-    "clone": torch.clone, "to": lambda x: x.to(x.device, copy=True), "cpu": lambda x: x.cpu().clone(),
-    "getitem": lambda x: x[torch.tensor([0, 2], device=x.device)], "flip": lambda x: x.flip(0), "deepcopy": deepcopy,
+    "diagonal": torch.diagonal, "unbind": lambda x: x.unbind()[1], "tensor_split": lambda x: x.tensor_split(3)[2],
+    "unfold": lambda x: x.unfold(1, 2, 3), "mT": lambda x: x.mT[1:], "movedim": lambda x: x.movedim(0, 1)[1],
+    "as_strided": lambda x: x.as_strided((2, 3), (7, 2), 3), "bits": lambda x: x.view(torch.int16)[:, ::4],
+    "detach": lambda x: x.detach()[1], "expand_as": lambda x: x[2].expand_as(x)[4], "hsplit": lambda x: x.hsplit(2)[0],
+    "reshape": lambda x: x.reshape(3, 12)[2], "contiguous": lambda x: x.contiguous()[4], "to": lambda x: x.to(x.device),
+    "imag": lambda x: torch.view_as_complex(x.view(torch.float32).view(6, 3, 2)).imag[2:4], "clone": torch.clone,
+    "another copy": lambda x: x.to(x.device, copy=True), "cpu": lambda x: x.cpu().clone(), "deepcopy": deepcopy,
+    "getitem": lambda x: x[torch.tensor([0, 2], device=x.device)], "flip": lambda x: x.flip(0),
     "repeat": lambda x: x.repeat(1, 1), "cat": lambda x: torch.cat([x]), "flatten": lambda x: x.mT.flatten(),
 }  # fmt: skip
 
 
 def _views(at: At) -> None:
-    def run(device: torch.device) -> dict[str, T]:
-        found = dict[str, T]()
-        for said, table in (("view by", _VIEWS), ("copy by", _COPIES)):
-            for name, view in table.items():
-                x = numbered(36).remainder(1000).view(6, 6).to(device)
-                x = x.float() if name in ("view_as_real", "real") else x
-                view(x).add_(1)
-                found[f"{said} {name}"] = x.cpu()
-        return found
-
-    at.same(
-        run(at.device),
-        run(torch.device("cpu")),
-        "what is written to a view is lost, or what is written to a copy is not",
-    )
+    found = [
+        {name: numbered(36).view(6, 6).to(device) for name in _VIEWS} for device in (at.device, torch.device("cpu"))
+    ]
+    for each in found:
+        for name, x in each.items():
+            _VIEWS[name](x).fill_(1)
+    at.same(fetched(found[0]), found[1], "what is written to a view is lost, or what is written to a copy is not")
 
 
 def _storages(at: At) -> None:
