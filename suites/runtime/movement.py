@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -101,21 +100,6 @@ def _across(at: At, views: Moves) -> None:
         return found
 
     at.same(run(at.device), run(torch.device("cpu")), "a copy fills gaps, or gives elements other places")
-
-
-def _many_dimensions(at: At) -> None:
-    """Ten dimensions, where CANN has eight (aclnn's documents): right, or refused."""
-    calls: Moves = {
-        "permute": lambda x: x.permute(*range(9, -1, -1)).contiguous(), "sum": lambda x: x.sum((1, 3, 9)),
-        "add": lambda x: x + x.transpose(0, 9), "flip": lambda x: x.flip(0, 5, 9), "roll": lambda x: x.roll(1, 7),
-        "stack": lambda x: torch.stack([x, x], 10), "cat": lambda x: torch.cat([x, x], 4), "amax": lambda x: x.amax(8),
-        "expand": lambda x: x[:, :1, :, :1] * x, "index": lambda x: x.index_select(3, _places(x[..., 0].flatten()[:2])),
-        "copy_": lambda x: torch.zeros_like(x).transpose(2, 8).copy_(x), "softmax": lambda x: (x * 0).softmax(6),
-    }  # fmt: skip
-    x = numbered(1024).remainder(64).float().view((2,) * 10)
-    for name, call in calls.items():
-        with contextlib.suppress(RuntimeError):
-            at.same(call(x.to(at.device)).cpu(), call(x), f"{name} of ten dimensions")
 
 
 #: Ways to views, of which what is written shows in the tensor, and to copies, of which it does not.
@@ -384,7 +368,6 @@ MOVEMENT: Mapping[str, Row] = {
     **early({name: partial(_copied, way=way) for name, way in WAYS.items()}, "there-and-back", "odd-places"),
     "gaps": (SMOKE, partial(_across, views=_GAPS)),
     "turned": (STANDARD, partial(_across, views=_TURNED)),
-    "many-dimensions": (STANDARD, _many_dimensions),
     "views": (STANDARD, _views),
     "storages": (STANDARD, _storages),
     "cat": (SMOKE, _cat),

@@ -214,18 +214,6 @@ def _threads(at: At, names: tuple[str, ...]) -> None:
     at.same(found, alone, "of calls that several threads make at once, one has another result than alone")
 
 
-def _many_shapes(at: At) -> None:
-    """After hundreds of shapes, of which a cache may not hold all, a call of the first ones gives what it gave."""
-    x, order = _given(at, "x", 600), inputs.permutation("state/shapes", 600).tolist()
-    with deterministic():
-        for name in ("add", "softmax", "mm", "index_select"):
-            first = {rows: computed(CALLS[name], x[: rows + 3]) for rows in order[:20]}
-            for rows in order:
-                CALLS[name](x[: rows + 3])
-            again = {rows: computed(CALLS[name], x[: rows + 3]) for rows in first}
-            at.same(again, first, f"{name} gives another result after calls of 600 shapes")
-
-
 #: Calls with a number beside the tensor, exact for small integers.
 WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
     "add": lambda x, n: torch.add(x, x, alpha=n),
@@ -345,7 +333,6 @@ STATE: Mapping[str, Row] = {
     "held": (STANDARD, _held),
     "threads": (SMOKE, partial(_threads, names=FEW)),
     "threads-all": (STANDARD, partial(_threads, names=tuple(CALLS))),
-    "many-shapes": (STANDARD, _many_shapes),
     "other-shapes": (STANDARD, _resized),
     "hundred-calls": (SMOKE, partial(_many, times=70, names=("add", "mul", "exp", "sum", "softmax", "mm"))),
     "thousand-calls": (STANDARD, partial(_many, times=1030, names=("add", "softmax", "mm"))),
