@@ -33,7 +33,7 @@ PARALLEL: Mapping[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {
     "ddp-fp16-hook": (training.by_ddp, "perceptron", {"hook": "fp16_compress_hook"}),
     "ddp-clipping": (training.by_ddp, "perceptron", {"clip": True}),
     "sync-batch-norm": (training.by_ddp, "convolution", {"sync": True}),
-    "zero": (training.zero, "perceptron", {}),
+    "zero": (training.by_ddp, "perceptron", {"zero": True}),
     "fsdp1": (training.fully_sharded_1, "perceptron", {}),
     "fsdp2": (training.fully_sharded_2, "perceptron", {}),
     "fsdp2-clipping": (training.fully_sharded_2, "perceptron", {"clip": True}),
