@@ -17,6 +17,8 @@ from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 
+from ..programs.parts import Of
+
 CHANNELS, SIDE, WIDTH, TOKENS, HEADS, DEPTH = 64, 28, 768, 197, 12, 64
 
 
@@ -27,15 +29,6 @@ class Attention(nn.Module):
         q, k, v = x.unbind(1)
         mixed: Tensor = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1) @ v
         return mixed
-
-
-class Rewritten(nn.Module):
-    def __init__(self, layers: nn.Module, compute: Callable[[Any, Tensor], Tensor]) -> None:
-        super().__init__()
-        self.layers, self.compute = layers, compute
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.compute(self.layers, x)
 
 
 class Form(NamedTuple):
@@ -76,7 +69,7 @@ def drawn(name: str, count: int) -> tuple[nn.Module, Tensor]:
 
 
 def _by(compute: Callable[[Any, Tensor], Tensor]) -> Callable[[nn.Module], nn.Module]:
-    return lambda layers: Rewritten(copy.deepcopy(layers), compute).eval()
+    return lambda layers: Of(compute, copy.deepcopy(layers)).eval()
 
 
 def _folded(layers: nn.Module) -> nn.Module:
