@@ -243,16 +243,14 @@ def alone_and_in_a_batch(model: str, way: str, dtype: torch.dtype, device: torch
     """
     before: Any = torch.get_deterministic_debug_mode()
     backend, is_promised = getattr(torch, device.type), False
-    with for_now(torch.set_deterministic_debug_mode, "warn", before), warnings.catch_warnings():
+    asked = for_now(torch.set_deterministic_debug_mode, "warn", before)
+    with asked, warnings.catch_warnings(), contextlib.ExitStack() as afterwards:
         warnings.simplefilter("ignore")
         with contextlib.suppress(AttributeError, RuntimeError):  # an older torch_npu, or CANN
             backend.set_deterministic_level(3)
             is_promised = True
-        try:
-            batch, alone = (computed(model, each, dtype, device)["logits"] for each in (way, "prefill"))
-        finally:
-            if is_promised:
-                backend.set_deterministic_level(1)
+            afterwards.callback(backend.set_deterministic_level, 1)
+        batch, alone = (computed(model, each, dtype, device)["logits"] for each in (way, "prefill"))
     return batch, alone, is_promised
 
 
