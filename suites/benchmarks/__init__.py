@@ -5,9 +5,11 @@ from __future__ import annotations
 from pytest_ascend.records.case import Case
 
 from .operators import FAMILIES
-from .work import COPIES, MODES, OPTIMIZERS, WORKS
+from .work import COPIES, OPTIMIZERS, WORKS
 
 MODELS = ("resnet50", "vit_b_16")
+#: Modes of computing, as the suite of models names them.
+MODES = ("float32", "bfloat16", "autocast-bfloat16")
 
 #: Measured from level standard on, so that every run shows the device's speed: launching, both models in inference and
 #: training, copies in both directions, a product, attention.

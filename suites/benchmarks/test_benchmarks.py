@@ -17,11 +17,12 @@ from pytest_ascend.performance.verdict import PLACES
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
+from ..models.computation import MODES
 from ..runtime.rows import least_s
 from . import AUGMENTATION, LAUNCH, PIPELINE, work
 from .operators import rows
 from .sizes import HOST, preparations, sizes_of
-from .work import COPIES, MODES, OPTIMIZERS, PIPELINES, WORKS, inference, stepped
+from .work import COPIES, OPTIMIZERS, PIPELINES, WORKS, inference, stepped
 
 _torch: Any = torch  # with torch.npu, which torch_npu adds
 

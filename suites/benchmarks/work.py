@@ -81,13 +81,6 @@ def augmentation(batch: int, device: torch.device) -> Call:
 
 # --- models: an inference or a training step, in a dtype or under autocast ---
 
-#: Modes of computing, by the dtype name of the case.
-MODES: Mapping[str, Mode] = {
-    "float32": Mode(dtype=torch.float32),
-    "bfloat16": Mode(dtype=torch.bfloat16),
-    "autocast-bfloat16": Mode(dtype=torch.float32, autocast=torch.bfloat16),
-}
-
 
 def model_of(name: str, sizes: Sizes) -> nn.Module:
     """Return the model with new weights, which do not affect its speed."""
