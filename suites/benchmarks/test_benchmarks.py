@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -81,18 +81,9 @@ def test_memory(case: Case, _ascend_device: Device, ascend_measure: Measure) -> 
 def test_compiled(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
     on_npu, sizes = _ascend_device.kind == "npu", sizes_of(_ascend_device)
     settings = {"backend": npu.compiler(emulated=_ascend_device.emulated)} if on_npu else {}
-
-    def prepared(device: torch.device) -> Callable[[], object]:
-        model = torch.compile(work.model_of(case.subject, sizes).eval().to(device), **settings)
-        x = work.batch_of(case.subject, sizes, sizes.batch).to(device)
-
-        def call() -> object:
-            with torch.no_grad():
-                return model(x)
-
-        return call
-
-    ascend_benchmark(prepared, Work(items=sizes.batch), budget_s=2.0)
+    compiled: Any = partial(torch.compile, **settings)
+    make = partial(inference, case.subject, MODES["float32"], sizes, sizes.batch, prepare=compiled)
+    ascend_benchmark(make, Work(items=sizes.batch), budget_s=2.0)
 
 
 class _Launches(EagerDispatchMode):

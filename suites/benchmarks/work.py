@@ -13,7 +13,7 @@ from pytest_ascend.device import npu
 from pytest_ascend.performance.timing import Call
 
 from ..models.architectures import VisionTransformer
-from ..models.computation import MODELS, Mode, empty, images, targets
+from ..models.computation import MODELS, Mode, Prepare, as_it_is, empty, images, targets
 from .sizes import Sizes
 
 MIB = 2**20
@@ -101,8 +101,10 @@ def batch_of(name: str, sizes: Sizes, batch: int) -> Tensor:
     return images(batch, 224 if name == "vit_b_16" else sizes.pixels)
 
 
-def inference(name: str, mode: Mode, sizes: Sizes, batch: int, device: torch.device) -> Call:
-    model = model_of(name, sizes).eval().to(device=device, dtype=mode.dtype)
+def inference(
+    name: str, mode: Mode, sizes: Sizes, batch: int, device: torch.device, prepare: Prepare = as_it_is
+) -> Call:
+    model = prepare(model_of(name, sizes).eval().to(device=device, dtype=mode.dtype))
     x = batch_of(name, sizes, batch).to(device=device, dtype=mode.dtype)
 
     def call() -> Tensor:
