@@ -22,13 +22,11 @@ from ..programs.parts import Of
 CHANNELS, SIDE, WIDTH, TOKENS, HEADS, DEPTH = 64, 28, 768, 197, 12, 64
 
 
-class Attention(nn.Module):
-    """Queries, keys and values (N, 3, heads, tokens, depth) to (N, heads, tokens, depth), in two products."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = x.unbind(1)
-        mixed: Tensor = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1) @ v
-        return mixed
+def _attended(_layers: nn.Module, x: Tensor) -> Tensor:
+    """Map queries, keys, values (N, 3, heads, tokens, depth) to (N, heads, tokens, depth), in two products."""
+    q, k, v = x.unbind(1)
+    mixed: Tensor = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1) @ v
+    return mixed
 
 
 class Form(NamedTuple):
@@ -50,7 +48,7 @@ PATTERNS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "conv-bn-relu": (lambda: _convolved(nn.ReLU()), (CHANNELS, SIDE, SIDE)),
     "linear-relu": (lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()), (TOKENS, WIDTH)),
     "layer-norm-gelu": (lambda: nn.Sequential(nn.LayerNorm(WIDTH), nn.GELU()), (TOKENS, WIDTH)),
-    "attention": (Attention, (3, HEADS, TOKENS, DEPTH)),
+    "attention": (lambda: Of(_attended, nn.Identity()), (3, HEADS, TOKENS, DEPTH)),
 }
 
 
