@@ -18,7 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.certificate import timestamp
-from pytest_ascend.certificate.words import counted_cases
+from pytest_ascend.certificate.words import of_cases
 from pytest_ascend.coverage.expectations import BETTER, Expectations
 from pytest_ascend.doctor.combination import speaks_of
 from pytest_ascend.doctor.examination import RULES
@@ -38,7 +38,6 @@ from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.system.attempts import Attempt, Decision, End, decide
 from pytest_ascend.system.groups import by_key
 from pytest_ascend.system.suites import describe
-from pytest_ascend.system.text import some_of
 from pytest_ascend.verdict.merge import LONGEST
 
 if TYPE_CHECKING:
@@ -105,15 +104,14 @@ def header(candidate: Candidate) -> Iterator[str]:
     head = candidate.summary.run.header
     frozen = {case.id: case for case in candidate.frozen}
     strange = [case.id for case in head.manifest if frozen.get(case.id) != case]
-    if strange:
-        yield f"{counted_cases(len(strange))} that this release does not have: {some_of(strange)}"
+    yield from of_cases(strange, "that this release does not have")
     listed = {case.id for case in head.manifest}
     has_ranks = any(frozen[each].suite == "distributed" for each in listed & frozen.keys())
     due = (each for each in candidate.frozen if each.is_in(head.level) and (has_ranks or each.suite != "distributed"))
     # Those of the tier are missing, which is a requirement of its own.
     absent = [each.id for each in due if each.id not in listed and not candidate.tier.covers(each.suite)]
-    if absent and head.selection.kind == FULL:
-        yield f"{counted_cases(len(absent))} of level {head.level} are not in its manifest: {some_of(absent)}"
+    if head.selection.kind == FULL:
+        yield from of_cases(absent, f"of level {head.level} are not in its manifest")
     if head.shard:
         yield f"the log is part {head.shard.index} of {head.shard.count} of a run"
     parts = head.merged
@@ -241,8 +239,7 @@ def attempts(candidate: Candidate) -> Iterator[str]:
     """A case's outcome follows from its attempts, and all but the last were recorded when they were made."""
     noted = Counter(each.case for each in candidate.summary.run.events if isinstance(each, Attempted))
     wrong = [each.case.id for each in candidate.results if not follows(each, noted[each.case.id])]
-    if wrong:
-        yield f"{counted_cases(len(wrong))} whose outcome does not follow from the attempts: {some_of(wrong)}"
+    yield from of_cases(wrong, "whose outcome does not follow from the attempts")
 
 
 def follows(result: ResultRecord, noted: int) -> bool:
@@ -263,8 +260,8 @@ def follows(result: ResultRecord, noted: int) -> bool:
 def known_deviations(candidate: Candidate) -> Iterator[str]:
     """Waivers are those of the release, word for word; what the release expects to fail has not passed."""
     found = ((each.case.id, why) for each in candidate.results for why in waived_otherwise(each, candidate.known))
-    by_why = by_key((why, name) for name, why in found)
-    yield from (f"{counted_cases(len(names))} {why}: {some_of(names)}" for why, names in by_why.items())
+    for why, names in by_key((why, name) for name, why in found).items():
+        yield from of_cases(names, why)
 
 
 def waived_otherwise(result: ResultRecord, known: Expectations) -> Iterator[str]:

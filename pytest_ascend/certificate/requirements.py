@@ -16,7 +16,7 @@ from msgspec import convert
 from pytest_ascend.certificate import recomputed, timestamp
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import NEEDED, Tier
-from pytest_ascend.certificate.words import counted_cases
+from pytest_ascend.certificate.words import of_cases
 from pytest_ascend.coverage.expectations import LIMIT, Expectations, parse
 from pytest_ascend.environment.chips import family
 from pytest_ascend.environment.npu_smi import shared
@@ -27,7 +27,6 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import FULL, Cards, Found, Quarantined, SelfTest
 from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.system.suites import describe
-from pytest_ascend.system.text import some_of
 from pytest_ascend.verdict.summary import Summary
 
 #: Planted errors and correct results that the judge is tested with in every run (``plugin/self_test.py``).
@@ -145,17 +144,14 @@ def missing(candidate: Candidate) -> Iterator[str]:
     required = (case for case in candidate.frozen if candidate.tier.covers(case.suite) and case.is_in(level))
     absent = [case.id for case in required if case.id not in known]
     absent += [each.case.id for each in candidate.of("not-run")]
-    if absent:
-        yield f"{counted_cases(len(absent))} did not run: {some_of(absent)}"
+    yield from of_cases(absent, "did not run")
 
 
 def failures(candidate: Candidate) -> Iterator[str]:
     """Nothing may deviate without a waiver."""
     accepted = (Passed.name, Fallback.name, Waived.name, Disputed.name, "not-run")
     for outcome in (name for name in OUTCOMES if name not in accepted):
-        found = [each.case.id for each in candidate.of(outcome)]
-        if found:
-            yield f"{counted_cases(len(found))} {outcome}: {some_of(found)}"
+        yield from of_cases([each.case.id for each in candidate.of(outcome)], outcome)
 
 
 def fallbacks(candidate: Candidate) -> Iterator[str]:
@@ -265,8 +261,7 @@ def disturbed(candidate: Candidate) -> Iterator[str]:
         if how := shared(figures):
             yield f"{name}: others used the card: {how}"
     empty = [name for name, those in measured.items() if not those or not all(map(math.isfinite, those.values()))]
-    if empty:
-        yield f"{counted_cases(len(empty))} without a figure that is a number: {some_of(empty)}"
+    yield from of_cases(empty, "without a figure that is a number")
 
 
 def blind(candidate: Candidate) -> Iterator[str]:
@@ -302,4 +297,4 @@ def _shares(candidate: Candidate, results: Sequence[ResultRecord], share: str, h
         limit = int(getattr(describe(suite).allowed, share) * totals[suite])
         if count > limit:
             names = [case.id for case in of if case.suite == suite]
-            yield f"{counted_cases(count)} of {suite} {how}, {limit} allowed: {some_of(names)}"
+            yield from of_cases(names, f"of {suite} {how}, {limit} allowed")

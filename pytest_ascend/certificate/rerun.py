@@ -14,13 +14,13 @@ from random import Random, SystemRandom
 from pytest_ascend.certificate.judgement import disagreements
 from pytest_ascend.certificate.recomputed import PLACE
 from pytest_ascend.certificate.statement import NOT_EXECUTED, can_run_again
-from pytest_ascend.certificate.words import counted_cases
+from pytest_ascend.certificate.words import of_cases
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import AscendError, UsageError
-from pytest_ascend.system.text import some_of, visible
+from pytest_ascend.system.text import visible
 from pytest_ascend.verdict.summary import Summary, summarise
 
 
@@ -56,13 +56,12 @@ def rerun(claimed: Summary, count: int, *, device: str = "auto", chance: Random 
         raise UsageError(f"{here}: nothing can be compared", hint="re-execute on any NPU of the same chip")
     known = {each.case.id for each in found.results if each.outcome_name not in NOT_EXECUTED}
     absent = [each.case.id for each in sampled if each.case.id not in known]
-    not_executed = [f"{counted_cases(len(absent))} could not be executed here: {some_of(absent)}"] if absent else []
     return Rerun(
         stack=mine,
         executed=len(known),
         of=len(eligible),
         never=len(claimed.results) - len(eligible),
-        disagreements=(*disagreements(claimed, found), *not_executed),
+        disagreements=(*disagreements(claimed, found), *of_cases(absent, "could not be executed here")),
     )
 
 

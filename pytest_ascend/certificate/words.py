@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from pytest_ascend.certificate.tiers import NEWER_CANN, SAMPLE, TIERS, Tier
 from pytest_ascend.records.case import OPTIONAL
 from pytest_ascend.system.bundled import table
-from pytest_ascend.system.text import one_line
+from pytest_ascend.system.text import one_line, some_of
 
 
 def outside(tier: Tier) -> str:
@@ -65,6 +65,7 @@ def _template() -> Template:
     return environment.get_template("words.txt")
 
 
-def counted_cases(count: int) -> str:
-    """Return a number of cases: "1 case", "2,000 cases"."""
-    return "1 case" if count == 1 else f"{count:,} cases"
+def of_cases(names: Sequence[str], what: str) -> Iterator[str]:
+    """Yield a sentence about cases if there are any: "2 cases did not run: ops/add, ops/mul"."""
+    if names:
+        yield f"{len(names):,} {'case' if len(names) == 1 else 'cases'} {what}: {some_of(names)}"

@@ -114,11 +114,15 @@ class Child:
             raise ValueError("a message that is not an object")
         return messages
 
-    def drain(self) -> None:
-        """Read and discard messages, so that an ending child does not wait for a reader."""
-        with contextlib.suppress(BlockingIOError):
-            while os.read(self.reading, 1 << 20):
-                pass
+    def is_gone(self, within_s: float) -> bool:
+        """Wait for the end of the process for so long; meanwhile discard messages, lest it wait for a reader."""
+        limit = time.monotonic() + within_s
+        while self.code() is None and time.monotonic() < limit:
+            with contextlib.suppress(BlockingIOError):
+                while os.read(self.reading, 1 << 20):
+                    pass
+            time.sleep(0.005)
+        return self.code() is not None
 
     def wait(self, deadline: Deadline) -> list[dict[str, Any]]:
         """Wait for messages, and return them; none if the process ended without, or is late."""
@@ -170,21 +174,13 @@ class Child:
         for end in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 end(self.pid, signal.SIGKILL)
-        limit = time.monotonic() + limit_s
-        while self.code() is None:
-            if time.monotonic() > limit:
-                return False
-            time.sleep(0.005)
-        return True
+        return self.is_gone(limit_s)
 
     def end(self, patience_s: float) -> bool:
         """Let the process clean up for this long, then end it; return whether it is gone."""
         if patience_s and self.code() is None:
             self.send(end=True)
-            limit = time.monotonic() + patience_s
-            while self.code() is None and time.monotonic() < limit:
-                self.drain()
-                time.sleep(0.005)
+            self.is_gone(patience_s)
         is_gone = self.kill()
         self.close()
         return is_gone

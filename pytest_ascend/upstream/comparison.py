@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from pytest_ascend.environment.cards import is_said
 from pytest_ascend.records.outcome import Outcome
@@ -30,21 +30,16 @@ def cause(outcome: Outcome) -> str:
 _OWN = re.compile(r"scalar_type:\w+ ?is not surpported")
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Counts by (verdict, reason on the list, cause here), each with the first test."""
-
-    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    examples: dict[tuple[str, str, str], str] = field(default_factory=dict)
-
-    def total(self, *verdicts: str) -> int:
-        """Return the number of tests with one of these verdicts."""
-        return sum(count for (verdict, _, _), count in self.counts.items() if verdict in verdicts)
+#: What became of a test by the list: the verdict, the list's reason, and the cause here.
+Key: TypeAlias = tuple[str, str, str]
 
 
-def compare(rows: Iterable[ResultRecord], listed: Listed, only_half: str = "") -> Comparison:
-    """Compare records with a list, of all tests or of one half. Of a test that ran again, the last one counts."""
-    found = Comparison()
+def compare(rows: Iterable[ResultRecord], listed: Listed, only_half: str = "") -> dict[Key, list[str]]:
+    """Compare records with a list, of all tests or of one half, and return the tests by what became of them.
+
+    Of a test that ran again, the last one counts.
+    """
+    found: dict[Key, list[str]] = {}
     for row in {row.node_id: row for row in rows}.values():
         file, _, name = row.node_id.partition("::")
         entry = listed.of(file, name)
@@ -57,28 +52,27 @@ def compare(rows: Iterable[ResultRecord], listed: Listed, only_half: str = "") -
             verdict = PASSES if passes else SAME if agrees else OTHER
         else:
             verdict = BOTH_PASS if passes else OWN if _OWN.search(row.reason) else ONLY_HERE
-        key = (verdict, entry.reason if entry else "", why)
-        found.counts[key] += 1
-        found.examples.setdefault(key, row.node_id)
+        found.setdefault((verdict, entry.reason if entry else "", why), []).append(row.node_id)
     return found
 
 
-def table(found: Comparison, known: str) -> str:
+def table(found: Mapping[Key, Sequence[str]], known: str) -> str:
     """Return the comparison as Markdown; ``known`` says what the list is."""
-    refused, passing = found.total(SAME, OTHER, PASSES), found.total(BOTH_PASS, ONLY_HERE)
+    total = Counter(verdict for (verdict, _, _), tests in found.items() for _ in tests)
+    refused, passing = total[SAME] + total[OTHER] + total[PASSES], total[BOTH_PASS] + total[ONLY_HERE]
     lines = [
-        f"Of {refused} tests on {known}, {found.total(SAME)} do not pass here for the same reason "
-        f"({found.total(SAME) / max(1, refused):.1%}), {found.total(OTHER)} for another one. "
-        f"Of {passing} that are not on it, {found.total(BOTH_PASS)} pass here "
-        f"({found.total(BOTH_PASS) / max(1, passing):.1%}).",
+        f"Of {refused} tests on {known}, {total[SAME]} do not pass here for the same reason "
+        f"({total[SAME] / max(1, refused):.1%}), {total[OTHER]} for another one. "
+        f"Of {passing} that are not on it, {total[BOTH_PASS]} pass here "
+        f"({total[BOTH_PASS] / max(1, passing):.1%}).",
         "",
         f"| {known} | the list's reason | here | tests | one of them |",
         "|---|---|---|---|---|",
     ]
-    rows = [(key, count) for key, count in found.counts.most_common() if key[0] not in {SAME, BOTH_PASS}]
-    for (verdict, there, here), count in rows:
-        example = found.examples[verdict, there, here].rpartition("::")[2]
-        lines.append(f"| {verdict} | {_cell(there)} | {_cell(here)} | {count} | {_cell(example)} |")
+    for (verdict, there, here), tests in sorted(found.items(), key=lambda each: -len(each[1])):
+        if verdict not in {SAME, BOTH_PASS}:
+            example = tests[0].rpartition("::")[2]
+            lines.append(f"| {verdict} | {_cell(there)} | {_cell(here)} | {len(tests)} | {_cell(example)} |")
     return "\n".join(lines) + "\n"
 
 

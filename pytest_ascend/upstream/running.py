@@ -191,6 +191,5 @@ def write(report: Path, choice: Choice, rows: Iterable[ResultRecord], selection:
         log.append(row)
     summary = summarise(log.contents(ended=True))
     log.finish(summary.footer(now()))
-    log.close()
     write_file(report / "conformance.html", html.render(summarise(read(report / "run.jsonl"))))
     return summary.counts

@@ -24,39 +24,16 @@ from . import STEP, TRAINING, speed, training
 T = torch.Tensor
 #: Computes the results of one process on the CPU, by name, in a dtype.
 Known: TypeAlias = Callable[[torch.dtype], dict[str, T]]
-
-#: Kind of training -> the function that ranks run, and its arguments, the model first.
-PARALLEL: Mapping[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {
-    "ddp": (training.by_ddp, "perceptron", {}),
-    "ddp-accumulation": (training.by_ddp, "perceptron", {"micro": 2}),
-    "ddp-unused-parameters": (training.by_ddp, "unused", {}),
-    "ddp-fp16-hook": (training.by_ddp, "perceptron", {"hook": "fp16_compress_hook"}),
-    "ddp-clipping": (training.by_ddp, "perceptron", {"clip": True}),
-    "sync-batch-norm": (training.by_ddp, "convolution", {"sync": True}),
-    "zero": (training.zero, "perceptron", {}),
-    "fsdp1": (training.fully_sharded_1, "perceptron", {}),
-    "fsdp2": (training.fully_sharded_2, "perceptron", {}),
-    "fsdp2-clipping": (training.fully_sharded_2, "perceptron", {"clip": True}),
-    "tensor-parallel": (training.tensor_parallel, "perceptron", {}),
-    "sequence-parallel": (training.tensor_parallel, "perceptron", {"sequence": True}),
-    "decoder-fsdp2": (training.fully_sharded_2, "decoder", {}),
-    "images-fsdp2": (training.fully_sharded_2, "seeing", {}),
-    "decoder-tensor-parallel": (training.tensor_parallel, "decoder", {}),
-}
+#: Trains on so many ranks, with a folder for files; returns what each of them has, and what it has to be.
+Kind: TypeAlias = Callable[[Ranks, int, Path], tuple[dict[str, T], Known]]
 
 
 @pytest.mark.ascend_cases("distributed", TRAINING)
 def test_training(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure, tmp_path: Path) -> None:
     ranks, count = _ascend_ranks
     ascend_measure("ranks", count)
-    known: Known
-    if case.subject in PARALLEL:
-        function, model, arguments = PARALLEL[case.subject]
-        found = _numbered(ranks.run(count, function, name=model, **arguments))
-        known = functools.partial(training.reference, model, clip=bool(arguments.get("clip")))
-    else:
-        found, known = OTHERS[case.subject](ranks, count, tmp_path)
-    is_rounded = "hook" in PARALLEL.get(case.subject, (None, "", {}))[2]
+    found, known = KINDS[case.subject](ranks, count, tmp_path)
+    is_rounded = case.subject == "ddp-fp16-hook"
     exact, usual = (_of_each_rank(found, known(dtype)) for dtype in (torch.float64, torch.float32))
     share, where = _worst(found, exact, usual, torch.float16 if is_rounded else torch.float32)
     ascend_measure("error_over_allowed", share)
@@ -106,8 +83,13 @@ def _of_each_rank(found: Mapping[str, T], known: Mapping[str, T]) -> dict[str, T
     return {name: known[name if name in known else name.partition(": ")[2]] for name in found}
 
 
-def _pipeline(schedule: str, ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Known]:
-    return _numbered(ranks.run(count, training.pipeline, name="perceptron", schedule=schedule)), _gradients
+def _run(function: Callable[..., Any], known: Known, **arguments: Any) -> Kind:
+    return lambda ranks, count, _: (_numbered(ranks.run(count, function, **arguments)), known)
+
+
+def _model(function: Callable[..., Any], name: str, **arguments: Any) -> Kind:
+    known = functools.partial(training.reference, name, clip="clip" in arguments)
+    return _run(function, known, name=name, **arguments)
 
 
 def _gradients(dtype: torch.dtype) -> dict[str, T]:
@@ -154,21 +136,37 @@ def _checkpoint(ranks: Ranks, count: int, folder: Path) -> tuple[dict[str, T], K
     return found, lambda _: exact
 
 
-def _vision(name: str, ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Known]:
-    def wanted(dtype: torch.dtype) -> dict[str, T]:
-        model, x, y = training.vision(name)
-        nn.functional.mse_loss(model.to(dtype)(x.to(dtype)), y.to(dtype)).backward()  # type: ignore[no-untyped-call]
-        return {n: p.grad.flatten()[:4096] for n, p in model.named_parameters() if p.grad is not None}
-
-    return _numbered(ranks.run(count, training.of_torchvision, name=name, limit_s=300.0)), wanted
+def _vision(name: str, dtype: torch.dtype) -> dict[str, T]:
+    model, x, y = training.vision(name)
+    nn.functional.mse_loss(model.to(dtype)(x.to(dtype)), y.to(dtype)).backward()  # type: ignore[no-untyped-call]
+    return {n: p.grad.flatten()[:4096] for n, p in model.named_parameters() if p.grad is not None}
 
 
-OTHERS: Mapping[str, Callable[[Ranks, int, Path], tuple[dict[str, T], Known]]] = {
-    "pipeline-gpipe": functools.partial(_pipeline, "ScheduleGPipe"),
-    "pipeline-1f1b": functools.partial(_pipeline, "Schedule1F1B"),
+KINDS: Mapping[str, Kind] = {
+    "ddp": _model(training.by_ddp, "perceptron"),
+    "ddp-accumulation": _model(training.by_ddp, "perceptron", micro=2),
+    "ddp-unused-parameters": _model(training.by_ddp, "unused"),
+    "ddp-fp16-hook": _model(training.by_ddp, "perceptron", hook="fp16_compress_hook"),
+    "ddp-clipping": _model(training.by_ddp, "perceptron", clip=True),
+    "sync-batch-norm": _model(training.by_ddp, "convolution", sync=True),
+    "zero": _model(training.by_ddp, "perceptron", zero=True),
+    "fsdp1": _model(training.fully_sharded_1, "perceptron"),
+    "fsdp2": _model(training.fully_sharded_2, "perceptron"),
+    "fsdp2-clipping": _model(training.fully_sharded_2, "perceptron", clip=True),
+    "tensor-parallel": _model(training.tensor_parallel, "perceptron"),
+    "sequence-parallel": _model(training.tensor_parallel, "perceptron", sequence=True),
+    "decoder-fsdp2": _model(training.fully_sharded_2, "decoder"),
+    "images-fsdp2": _model(training.fully_sharded_2, "seeing"),
+    "decoder-tensor-parallel": _model(training.tensor_parallel, "decoder"),
+    **{
+        f"pipeline-{name}": _run(training.pipeline, _gradients, name="perceptron", schedule=f"Schedule{schedule}")
+        for name, schedule in (("gpipe", "GPipe"), ("1f1b", "1F1B"))
+    },
     "expert-parallel": _experts,
     "dtensor-redistribution": _redistributed,
     "checkpoint": _checkpoint,
-    "resnet50-ddp": functools.partial(_vision, "resnet50"),
-    "vit_b_16-ddp": functools.partial(_vision, "vit_b_16"),
+    **{
+        f"{name}-ddp": _run(training.of_torchvision, functools.partial(_vision, name), name=name, limit_s=300.0)
+        for name in ("resnet50", "vit_b_16")
+    },
 }

@@ -166,7 +166,7 @@ def trained(
     return {name.replace("module.", ""): each for name, each in told.items()}
 
 
-def by_ddp(place: Place, name: str, clip: bool = False, micro: int = 1, hook: str = "", sync: bool = False) -> Any:
+def by_ddp(place: Place, name: str, hook: str = "", sync: bool = False, zero: bool = False, **how: Any) -> Any:
     model = make(name).to(place.device)
     if sync:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
@@ -177,15 +177,11 @@ def by_ddp(place: Place, name: str, clip: bool = False, micro: int = 1, hook: st
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
         wrapped.register_comm_hook(None, getattr(default_hooks, hook))
-    return trained(wrapped, *_part(place, name), mean=_mean, clip=clip, micro=micro)
+    if zero:
+        from torch.distributed.optim import ZeroRedundancyOptimizer
 
-
-def zero(place: Place, name: str) -> Any:
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
-    model = nn.parallel.DistributedDataParallel(make(name).to(place.device))
-    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=RATE, momentum=MOMENTUM)
-    return trained(model, *_part(place, name), mean=_mean, optimizer=optimizer)
+        how["optimizer"] = ZeroRedundancyOptimizer(wrapped.parameters(), torch.optim.SGD, lr=RATE, momentum=MOMENTUM)
+    return trained(wrapped, *_part(place, name), mean=_mean, **how)
 
 
 def fully_sharded_1(place: Place, name: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -18,46 +17,16 @@ from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 
+from ..programs.parts import Of
+
 CHANNELS, SIDE, WIDTH, TOKENS, HEADS, DEPTH = 64, 28, 768, 197, 12, 64
 
 
-class Attention(nn.Module):
-    """Queries, keys and values (N, 3, heads, tokens, depth) to (N, heads, tokens, depth), in two products."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = x.unbind(1)
-        mixed: Tensor = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1) @ v
-        return mixed
-
-
-class Rewritten(nn.Module):
-    def __init__(self, layers: nn.Module, compute: Callable[[Any, Tensor], Tensor]) -> None:
-        super().__init__()
-        self.layers, self.compute = layers, compute
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.compute(self.layers, x)
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    layers: Callable[[], nn.Module]
-    sample: tuple[int, ...]
-
-    def make(self, name: str) -> nn.Module:
-        """Return the layers in evaluation mode, float32 on the CPU, with weights from a formula of ``name``."""
-        model = self.layers().eval()
-        with torch.no_grad():
-            for key, tensor in model.state_dict().items():
-                if tensor.is_floating_point():
-                    is_factor = key.endswith("running_var") or (key.endswith("weight") and tensor.dim() == 1)
-                    reach = math.sqrt(3 / tensor[0].numel()) if tensor.dim() > 1 else 0.25
-                    low, high = (0.75, 1.25) if is_factor else (-reach, reach)
-                    tensor.copy_(inputs.uniform(f"fusion/{name}/{key}", tensor.shape, low=low, high=high))
-        return model
-
-    def batch(self, name: str, count: int) -> Tensor:
-        return inputs.normal(f"fusion/{name}/input", (count, *self.sample))
+def _attended(_layers: nn.Module, x: Tensor) -> Tensor:
+    """Map queries, keys, values (N, 3, heads, tokens, depth) to (N, heads, tokens, depth), in two products."""
+    q, k, v = x.unbind(1)
+    mixed: Tensor = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1) @ v
+    return mixed
 
 
 class Form(NamedTuple):
@@ -73,17 +42,32 @@ def _convolved(*rest: nn.Module) -> nn.Module:
     return nn.Sequential(convolution, nn.BatchNorm2d(CHANNELS), *rest)
 
 
-PATTERNS: Mapping[str, Pattern] = {
-    "conv-bn": Pattern(_convolved, (CHANNELS, SIDE, SIDE)),
-    "conv-bn-relu": Pattern(lambda: _convolved(nn.ReLU()), (CHANNELS, SIDE, SIDE)),
-    "linear-relu": Pattern(lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()), (TOKENS, WIDTH)),
-    "layer-norm-gelu": Pattern(lambda: nn.Sequential(nn.LayerNorm(WIDTH), nn.GELU()), (TOKENS, WIDTH)),
-    "attention": Pattern(Attention, (3, HEADS, TOKENS, DEPTH)),
+#: What makes a pattern's layers, and the shape of a sample.
+PATTERNS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "conv-bn": (_convolved, (CHANNELS, SIDE, SIDE)),
+    "conv-bn-relu": (lambda: _convolved(nn.ReLU()), (CHANNELS, SIDE, SIDE)),
+    "linear-relu": (lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()), (TOKENS, WIDTH)),
+    "layer-norm-gelu": (lambda: nn.Sequential(nn.LayerNorm(WIDTH), nn.GELU()), (TOKENS, WIDTH)),
+    "attention": (lambda: Of(_attended, nn.Identity()), (3, HEADS, TOKENS, DEPTH)),
 }
 
 
+def drawn(name: str, count: int) -> tuple[nn.Module, Tensor]:
+    """Return a pattern's layers, float32 on the CPU, in evaluation mode, and ``count`` samples, all by its name."""
+    layers, sample = PATTERNS[name]
+    model = layers().eval()
+    with torch.no_grad():
+        for key, tensor in model.state_dict().items():
+            if tensor.is_floating_point():
+                is_factor = key.endswith("running_var") or (key.endswith("weight") and tensor.dim() == 1)
+                reach = math.sqrt(3 / tensor[0].numel()) if tensor.dim() > 1 else 0.25
+                low, high = (0.75, 1.25) if is_factor else (-reach, reach)
+                tensor.copy_(inputs.uniform(f"fusion/{name}/{key}", tensor.shape, low=low, high=high))
+    return model, inputs.normal(f"fusion/{name}/input", (count, *sample))
+
+
 def _by(compute: Callable[[Any, Tensor], Tensor]) -> Callable[[nn.Module], nn.Module]:
-    return lambda layers: Rewritten(copy.deepcopy(layers), compute).eval()
+    return lambda layers: Of(compute, copy.deepcopy(layers)).eval()
 
 
 def _folded(layers: nn.Module) -> nn.Module:
@@ -113,8 +97,7 @@ def _by_torch_npu(_layers: nn.Module, x: Tensor) -> Tensor:
 
 def numbers(form: Form, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Samples]:
     """Compute a form, its pattern, the same in float64, and reference runs of every form that the CPU supports."""
-    pattern, cpu = PATTERNS[form.pattern], torch.device("cpu")
-    layers, x = pattern.make(form.pattern), pattern.batch(form.pattern, 1)
+    (layers, x), cpu = drawn(form.pattern, 1), torch.device("cpu")
     fused, plain = _run(form.fuse(layers), x, device), _run(layers, x, device)
     known = [each.fuse(layers) for each in FORMS.values() if each.pattern == form.pattern and each.everywhere]
     reference_runs = Samples(_run(each, x, cpu) for each in (layers, *known))

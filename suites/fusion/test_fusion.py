@@ -19,7 +19,7 @@ from pytest_ascend.records.verdict import HALVES, told
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from ..benchmarks.sizes import sizes_of
-from . import FORMS, PATTERNS, Form, numbers
+from . import FORMS, Form, drawn, numbers
 
 #: Largest difference from the plain form, relative to its largest value; and eight roundings for products in halves.
 PRECISION_LOSS, PRECISION_LOSS_OF_HALVES = 1e-4, 8 * torch.finfo(torch.float16).eps
@@ -115,8 +115,8 @@ def _refuse_to_judge(what: str, device: Device) -> None:
 
 
 def prepared(form: Form, batch: int, fused: bool, device: torch.device) -> Call:
-    layers, x = PATTERNS[form.pattern].make(form.pattern), PATTERNS[form.pattern].batch(form.pattern, batch).to(device)
-    model = (form.fuse(layers) if fused else layers).to(device)
+    layers, samples = drawn(form.pattern, batch)
+    model, x = (form.fuse(layers) if fused else layers).to(device), samples.to(device)
 
     def call() -> Tensor:
         with torch.no_grad():

@@ -53,13 +53,14 @@ class Batch:
 
 @dataclass
 class Captured:
-    """The graph of a batch size. Its results are held weakly: the pool owns their memory."""
+    """The graph of a batch size; of each attention the handle, the event and the arguments, for its update.
+
+    Results and arguments are held weakly: the pool owns their memory.
+    """
 
     graph: Any
     results: dict[str, Any] = field(default_factory=dict)
-    handles: list[Any] = field(default_factory=list)
-    events: list[Any] = field(default_factory=list)
-    arguments: list[tuple[Any, ...]] = field(default_factory=list)
+    tasks: list[tuple[Any, Any, tuple[Any, ...]]] = field(default_factory=list)
 
 
 def batch_of(rows: Sequence[tuple[Request, int]], size: int, padding: int = PADDING_TOKEN) -> Batch:
@@ -139,9 +140,7 @@ class Server:
         event.reset(stream)
         _torch.npu.graph_task_group_begin(stream)
         attend(given, lengths)
-        made.handles.append(_torch.npu.graph_task_group_end(stream))
-        made.events.append(event)
-        made.arguments.append(given)
+        made.tasks.append((_torch.npu.graph_task_group_end(stream), event, given))
         return out
 
     def capture(self) -> None:
@@ -151,7 +150,7 @@ class Server:
             with _torch.npu.graph(made.graph, pool=self.pool):
                 results = self.forward(size, self.buffers, [1] * size, self.cache, made)
             made.results = {name: weak(each) for name, each in results.items()}
-            made.arguments = [tuple(map(weak, given)) for given in made.arguments]
+            made.tasks = [(*task, tuple(map(weak, given))) for *task, given in made.tasks]
 
     # --- what a server may do wrong ---
 
@@ -167,15 +166,15 @@ class Server:
             buffer[: len(values)].copy_(values)
 
     def order(self, made: Captured) -> list[int]:
-        return list(range(len(made.handles)))
+        return list(range(len(made.tasks)))
 
     def update(self, made: Captured, batch: Batch) -> None:
         with _torch.npu.stream(self.updating):
-            for handle, place in zip(made.handles, self.order(made), strict=True):
+            for (handle, *_), place in zip(made.tasks, self.order(made), strict=True):
                 _torch.npu.graph_task_update_begin(self.updating, handle)
-                attend(made.arguments[place], batch.lengths)
+                attend(made.tasks[place][-1], batch.lengths)
                 _torch.npu.graph_task_update_end(self.updating)
-            for event in made.events:
+            for _, event, _ in made.tasks:
                 event.record(self.updating)
 
     def step(self, batch: Batch) -> Named:

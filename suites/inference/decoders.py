@@ -79,7 +79,6 @@ class Run:
 
     arch: Architecture
     weights: Weights
-    positions: Tensor
     mask: Tensor
     valid: Tensor
     turn: tuple[Tensor, Tensor]
@@ -326,7 +325,7 @@ def begun(arch: Architecture, weights: Weights, segments: Tensor, cache: Mutable
     order = torch.ones_like(same).tril()
     positions = ((same & order).sum(-1) - 1).masked_fill(known < 0, 0)[:, start:]
     turn = angles(arch, positions, next((each.dtype for each in weights.values()), torch.float32))
-    return Run(arch, weights, positions, (same & order)[:, None, start:], segments >= 0, turn, cache)
+    return Run(arch, weights, (same & order)[:, None, start:], segments >= 0, turn, cache)
 
 
 def draft(arch: Architecture, weights: Weights, tokens: Tensor, hidden: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ class Decoding(Server):
 
         hidden = torch.where(given["valid"] > 0, self.embedding[given["tokens"]], 0.0)
         turn = angles(ARCH, positions, HALF)
-        run = FusedRun(ARCH, self.weights, positions, positions, positions, turn, {}, paged=paged)
+        run = FusedRun(ARCH, self.weights, positions, positions, turn, {}, paged=paged)
         return {name: each[0] for name, each in layers(run, hidden[None]).items()}
 
     def mixed(self, query: Tensor, kept: Any, tables: Tensor, lengths: list[int]) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.parity.ensemble import Observed, Reference
+from pytest_ascend.parity.ensemble import Observed
 from pytest_ascend.parity.model import Computation
 from pytest_ascend.precision import Verdict
 from pytest_ascend.precision.formats import ALLOWANCES
@@ -57,19 +57,15 @@ def _weights_let_go() -> Iterator[None]:
     weights.cache_clear()
 
 
-Passed: TypeAlias = Callable[[Variant], tuple[Observed, Reference]]
-
-
 @pytest.fixture(scope="module")
-def passed(npu_device: torch.device) -> Passed:
-    on_device = once(lambda variant: one_pass(variant, copied(variant), npu_device), of="device")
-    return lambda variant: (on_device(variant), right(variant))
+def passed(npu_device: torch.device) -> Callable[[Variant], Observed]:
+    return once(lambda variant: one_pass(variant, copied(variant), npu_device), of="device")
 
 
 @pytest.mark.ascend_cases("models", *OF_VARIANTS)
 def test_variant(
     case: Case,
-    passed: Passed,
+    passed: Callable[[Variant], Observed],
     precision_compare: PrecisionCompare,
     ascend_measure: Measure,
     npu_device: torch.device,
@@ -77,7 +73,7 @@ def test_variant(
 ) -> None:
     variant, aspect = VARIANT_OF[case]
     _ascend_reproduce(computation(variant).reproduce(case.id, npu_device))
-    actual, reference = passed(variant)
+    actual, reference = passed(variant), right(variant)
     precision_compare(
         actual[aspect],
         reference.expected(aspect),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -112,20 +111,21 @@ def test_only_who_is_at_something_can_be_late() -> None:
 
 @dataclass
 class Ending(Heard):
-    """A child that ends when it was drained so often after it was told to; one that cannot be killed stays."""
+    """A child that is alive or dead; one that cannot be killed stays."""
 
-    drains: float = 0
+    is_alive: bool = False
     can_be_killed: bool = True
     done: list[str] = field(default_factory=list)
     pid: int = 12
     end = Child.end
 
     def code(self) -> int | None:
-        return 0 if self.done.count("drain") >= self.drains else None
+        return None if self.is_alive else 0
 
-    def drain(self) -> None:
+    def is_gone(self, within_s: float) -> bool:
         assert self.messages == [{"end": True}]
-        self.done.append("drain")
+        self.done.append(f"waited {within_s:g} s")
+        return not self.is_alive
 
     def kill(self) -> bool:
         self.done.append("kill")
@@ -136,20 +136,17 @@ class Ending(Heard):
 
 
 @pytest.mark.parametrize(
-    ("drains", "patience_s", "told", "drained"),
-    [(3, 20, True, 3), (0, 20, False, 0), (1, 0, False, 0), (math.inf, 0.05, True, math.inf)],
-    ids=["ends", "dead", "at once", "does not end"],
+    ("is_alive", "patience_s", "waits"),
+    [(True, 20, ["waited 20 s"]), (False, 20, []), (True, 0, [])],
+    ids=["alive", "dead", "at once"],
 )
-def test_a_child_is_let_clean_up_for_a_while_and_is_gone(
-    drains: float, patience_s: float, told: bool, drained: float
-) -> None:
-    made, child = lane(), Ending(drains=drains)
+def test_a_child_is_let_clean_up_for_a_while_and_is_gone(is_alive: bool, patience_s: float, waits: list[str]) -> None:
+    made, child = lane(), Ending(is_alive=is_alive)
     made.child, made.ready = child, True  # type: ignore[assignment]
     made.end(patience_s)
     assert (made.child, made.ready) == (None, False)
-    assert bool(child.messages) is told
-    assert min(child.done.count("drain"), 4) == min(drained, 4) or drained == math.inf
-    assert child.done[-2:] == ["kill", "close"]
+    assert bool(child.messages) is bool(waits)
+    assert child.done == [*waits, "kill", "close"]
     assert not made.card.quarantined
     made.end(patience_s)  # again, of none
 

@@ -69,8 +69,9 @@ class Scripted:
     def ask_for_stacks(self) -> str:
         return "stacks"
 
-    def drain(self) -> None:
-        self.done.append("drain")
+    def is_gone(self, within_s: float) -> bool:
+        self.done.append(f"waited {within_s:g} s")
+        return self.died is not None
 
     def kill(self) -> bool:
         self.done.append("kill")
