@@ -363,7 +363,7 @@ def _calls_and_outputs(
 
 def _pairs(actual: Any, expected: Any) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tensors of two outputs that stand at equal places."""
-    parts = [(each.actual, each.expected) for each in leaves(Leaf("", actual, expected)) if isinstance(each, Leaf)]
+    parts = [(each.actual, each.expected) for each in leaves(Leaf("", actual, expected))]
     both = [each for each in parts if all(isinstance(one, Tensor) for one in each)]
     return [one for one, _ in both], [other for _, other in both]
 
@@ -371,8 +371,7 @@ def _pairs(actual: Any, expected: Any) -> tuple[list[Tensor], list[Tensor]]:
 def _lacking(path: str, actual: Any, expected: Any) -> list[str]:
     """Return the paths of the parts of an output that one of both leaves out; none if nothing would be left."""
     parts = list(leaves(Leaf(path, actual, expected)))
-    both = [each for each in parts if isinstance(each, Leaf)]
-    lacking = [each.path for each in both if (each.actual is None) is not (each.expected is None)]
+    lacking = [each.path for each in parts if (each.actual is None) is not (each.expected is None)]
     return lacking if len(lacking) < len(parts) else []
 
 
