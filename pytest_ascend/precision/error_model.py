@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from pytest_ascend.precision.errors import FAR, Measurement, QuickMeasurement
+from pytest_ascend.precision.errors import FAR, Measurement
 from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Floats, Format, Ints, Setting
 from pytest_ascend.precision.tallies import ZERO_EXPONENT, Entries, Sums, percentile
 from pytest_ascend.records.verdict import Rule
@@ -366,7 +366,7 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     return max(findings, key=lambda each: (each.used > 1 and each.allowed is not None, each.used))
 
 
-def judge_quickly(found: QuickMeasurement, setting: Setting, use: Allowances, *, is_beside: bool) -> Finding | None:
+def judge_quickly(found: Sums, setting: Setting, use: Allowances, *, is_beside: bool) -> Finding | None:
     """Return why a first look suffices to accept a result (no error, rounding, or sums), or None.
 
     ``is_beside``: reference runs decide what rounding does not explain.
@@ -377,10 +377,10 @@ def judge_quickly(found: QuickMeasurement, setting: Setting, use: Allowances, *,
     if is_beside or (is_near and not few):
         return None
     limit = float(inner_by_model(setting, LOWEST, use, use.sums if few else use.sums_rms)[0])
-    return Finding(rule=Rule.ELEMENT, value=found.furthest, limit=limit) if found.furthest <= limit else None
+    return Finding(rule=Rule.ELEMENT, value=found.abs_max, limit=limit) if found.abs_max <= limit else None
 
 
-def _rounding(sums: Sums | QuickMeasurement, setting: Setting, use: Allowances) -> Finding:
+def _rounding(sums: Sums, setting: Setting, use: Allowances) -> Finding:
     """Judge the errors as if rounding alone caused them, which settles most results quickly."""
     count = max(sums.count, 1)
     element = Finding(rule=Rule.LARGEST_ULPS, value=sums.ulp_max, limit=use.element_ulps)
@@ -523,7 +523,7 @@ def _says_nothing_on_bias(count: int, setting: Setting, use: Allowances) -> bool
     return terms > 1 and use.sums_rms * math.sqrt(terms) * 2.0 ** (setting.format.digits - 24) > use.bias_ulps / 4
 
 
-def biases(sums: Sums | QuickMeasurement) -> tuple[float, float]:
+def biases(sums: Sums) -> tuple[float, float]:
     """Return the mean signed errors in ulp: away from zero, and upwards."""
     count = max(sums.count, 1)
     return sums.outward_sum / count, sums.upward_sum / count

@@ -268,8 +268,8 @@ def _at_first_sight(
         agrees=True,
         standard=standard.label,
         headline="agrees",
-        metrics=Figures({"count": float(found.count), "max_abs": found.furthest, "limit_used": finding.used}, compute),
-        worst=_worst(tensors, found.place(actual, expected)) if found.furthest else None,
+        metrics=Figures({"count": float(found.count), "max_abs": found.abs_max, "limit_used": finding.used}, compute),
+        worst=_worst(tensors, errors.furthest_of(found, actual, expected)) if found.abs_max else None,
         limit=Limit(name=str(finding.rule), value=finding.limit),
         waiver=standard.waiver,
     )
@@ -396,9 +396,7 @@ def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> F
     return ratio
 
 
-def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst | None:
-    if place < 0:
-        return None
+def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst:
     index = index_of(place, tensors[0].shape)
     digits = {torch.float64: 17, torch.float32: 9}  # that distinguish neighbouring values; six for shorter formats
     ours, theirs = (f"{each[index].item():.{digits.get(each.dtype, 6)}g}" for each in tensors[:2])

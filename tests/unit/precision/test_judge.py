@@ -28,7 +28,7 @@ from pytest_ascend.precision.error_model import (
     judge_quickly,
     octaves,
 )
-from pytest_ascend.precision.errors import Measurement, Nonfinite, QuickMeasurement, block_size, measure
+from pytest_ascend.precision.errors import Measurement, Nonfinite, block_size, measure
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Setting
 from pytest_ascend.precision.tallies import ZERO_EXPONENT, Entries, Sums
 
@@ -59,8 +59,8 @@ def of(**fields: Any) -> Setting:
     return Setting(**{"format": SINGLE, "root_mean_square": 1.0, **fields})
 
 
-def look(count: int = 1000, **fields: float) -> QuickMeasurement:
-    return QuickMeasurement(count=count, **fields)  # type: ignore[arg-type]
+def look(count: int = 1000, **fields: float) -> Sums:
+    return Sums(SINGLE, count=count, **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("by", [0.999, 1.001])
@@ -94,11 +94,11 @@ def test_a_first_look_accepts_what_sums_explain_where_no_reference_run_decides(c
     setting = of(accumulation=1000)
     limit = float(inner_by_model(setting, np.array([-100_000]), USE, factor)[0])
     for by in (0.999, 1.001):
-        seen = look(count=count, furthest=limit * by, ulp_max=50.0)
+        seen = look(count=count, abs_max=limit * by, ulp_max=50.0)
         found = judge_quickly(seen, setting, USE, is_beside=False)
         assert (found is not None) is (by < 1)
         assert judge_quickly(seen, setting, USE, is_beside=True) is None
-    near = look(count=count, furthest=limit * 0.5, ulp_max=2.0)  # where a shared direction would be seen
+    near = look(count=count, abs_max=limit * 0.5, ulp_max=2.0)  # where a shared direction would be seen
     assert (judge_quickly(near, setting, USE, is_beside=False) is None) is (count >= FEW)
     rounded = judge_quickly(look(count=count, ulp_max=1.8), setting, USE, is_beside=True)
     assert rounded is not None
