@@ -57,7 +57,8 @@ FORMATS: dict[torch.dtype, Format] = {
     torch.float8_e5m2: _format(torch.float8_e5m2, 3, -14, 15),
 }
 
-#: The real dtype of each complex one.
+#: The real dtype of each complex one. In torch 2.1 ``dtype.to_real()`` gives away a reference that it does not own: the
+#: dtype is freed in the end, and the process dies of it.
 REAL_PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 #: Integers of the size of a number, by its bytes.
