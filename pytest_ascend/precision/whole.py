@@ -81,7 +81,8 @@ def whole(
             if part != "output" and right:  # of gradients in one only
                 name_of_one = canaries.one_of(sorted(right))
                 found, wanted = right[name_of_one], wanted[name_of_one]
-            canaries.plant(found, partial(_agrees, wanted, standard), (inputs, kwargs))
+            accepts = partial(compare, expected=wanted, standard=standard)
+            canaries.plant(found, lambda wrong: accepts(wrong).agrees, (inputs, kwargs))  # noqa: B023 - called at once
     if not verdict.agrees:
         _refuse_own_seeds(both.model, inputs, kwargs, both.expected)
     if not locate:
@@ -104,10 +105,6 @@ def whole(
     where = layer or "; ".join((between, *unjudged[:1]))
     lines: Iterator[str] = filter(None, [where, report.within, verdict.message])
     return replace(verdict, headline=f"{where}; {verdict.headline}", message="\n".join(lines))
-
-
-def _agrees(wanted: Any, standard: str | None, wrong: Any) -> bool:
-    return compare(wrong, wanted, standard=standard).agrees
 
 
 @dataclass(frozen=True, slots=True)
