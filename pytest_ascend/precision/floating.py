@@ -15,8 +15,8 @@ from pytest_ascend.precision import errors
 from pytest_ascend.precision.diagnosis import Sample, causes, index_of, map_of, pattern_of, worst_elements
 from pytest_ascend.precision.error_model import Finding, judge_by_model, judge_quickly
 from pytest_ascend.precision.errors import Measurement, Observer
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Floats, Format, Setting
-from pytest_ascend.precision.settings import ANY, DEFAULT, STANDARDS, Request, Standard, adjusted, explain
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Floats, Format
+from pytest_ascend.precision.settings import ANY, DEFAULT, STANDARDS, Request, Setting, Standard, adjusted, explain
 from pytest_ascend.precision.tallies import SHARES, percentiles, pieces
 from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
 from pytest_ascend.system.errors import UsageError
@@ -291,12 +291,9 @@ def _setting(expected: torch.Tensor, form: Format, request: Request, root_mean_s
     return Setting(
         format=form,
         root_mean_square=root_mean_square,
-        accumulation=request.accumulation,
-        scale=request.scale,
+        request=request,
         finer=FORMATS[expected.dtype].digits > form.digits,
         distinct=distinct,
-        branching=request.branching,
-        sampled=request.sampled,
     )
 
 

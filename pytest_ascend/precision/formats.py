@@ -115,26 +115,3 @@ class Allowances:
 
 
 ALLOWANCES = Allowances()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """What is known about a result besides its values.
-
-    ``accumulation`` is the number of terms in each sum (None: not known); ``scale`` the size of those terms' sum of
-    magnitudes (None: taken from the expected values); ``finer`` whether the expected values are of a finer format than
-    the judged one; ``distinct`` how many different expected values a sample holds; ``approximated`` whether the
-    results have errors that no exact rounding has; ``branching`` whether a comparison between nearly equal values (in a
-    ReLU, in max pooling) may have fallen the other way before a gradient was taken; ``sampled`` whether more
-    results are computed before one is rejected, so that few of them need not stand for all.
-    """
-
-    format: Format
-    root_mean_square: float
-    accumulation: int | None = None
-    scale: float | None = None
-    finer: bool = True
-    distinct: int = 1024
-    approximated: bool = False
-    branching: bool = False
-    sampled: bool = False

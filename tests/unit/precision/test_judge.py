@@ -29,7 +29,8 @@ from pytest_ascend.precision.error_model import (
     octaves,
 )
 from pytest_ascend.precision.errors import Measurement, Nonfinite, block_size, measure
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Setting
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS
+from pytest_ascend.precision.settings import Request, Setting, standard_of
 from pytest_ascend.precision.tallies import ZERO_EXPONENT, Entries, Sums
 
 USE, SINGLE = ALLOWANCES, FORMATS[torch.float32]
@@ -56,7 +57,9 @@ def test_how_much_of_a_limit_is_used_up(value: float, limit: float, used: float)
 
 
 def of(**fields: Any) -> Setting:
-    return Setting(**{"format": SINGLE, "root_mean_square": 1.0, **fields})
+    asked = {name: fields.pop(name) for name in ("accumulation", "scale", "branching", "sampled") if name in fields}
+    request = Request(standard=standard_of(None), **asked)
+    return Setting(**{"format": SINGLE, "root_mean_square": 1.0, "request": request, **fields})
 
 
 def look(count: int = 1000, **fields: float) -> Sums:
@@ -202,7 +205,10 @@ def test_a_block_may_be_as_wrong_as_four_times_the_worst_of_reference_runs(accum
     assert (found.block, found.rule) == (2, "root mean square error of one block")
     assert found.value == pytest.approx(math.sqrt(squares[0][2]) * ulp, rel=1e-4)
     assert found.limit == pytest.approx(limit, rel=1e-4)
-    for nothing in (replace(setting, distinct=FEW - 1), replace(setting, branching=True)):
+    for nothing in (
+        replace(setting, distinct=FEW - 1),
+        replace(setting, request=replace(setting.request, branching=True)),
+    ):
         assert _blocks(measured(actual, expected, *runs), nothing, USE).limit == INF
     assert _blocks(measured(actual, expected), setting, USE).limit == INF
     assert judge_by_model(measured(actual, expected, *runs), setting).is_broken
