@@ -118,11 +118,11 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int]
                 else:
                     measured(name, stream, compute, *read(words, 0))
         except TaskFailed as error:
-            return error.code
+            return int(error.args[0])
         except SilentFailure:
             return 0
         except BaseException as error:  # noqa: BLE001  C cannot pass an exception on: it becomes an error code
-            code, text = _error_of(*((error.name, error.error) if isinstance(error, InTask) else (name, error)))
+            code, text = _error_of(*(error.args if isinstance(error, InTask) else (name, error)))
             fail(code, b"%s", text.encode())
             return code
         return 0

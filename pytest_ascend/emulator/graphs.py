@@ -26,17 +26,9 @@ _THREE = ctypes.c_int64 * 3
 class TaskFailed(Exception):
     """A task of the runtime returned this error code, and its message is the thread's already."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
 
 class InTask(Exception):
-    """An operator of a graph raised this error when it was carried out."""
-
-    def __init__(self, name: str, error: Exception) -> None:
-        super().__init__(name, error)
-        self.name, self.error = name, error
+    """An operator of a graph, by its name, raised an error when it was carried out."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -111,16 +111,15 @@ if torch_is_before(2, 3):  # 2.1 rounds each row's sum, if memory has gaps
 
 
 class Family:
-    """Related operators, declared in one section of the table."""
+    """Related operators, declared in one section of the table.
 
-    def __init__(self, name: str, *, wide: Iterable[str] | None = None) -> None:
-        """Make a family; ``wide`` names the operators that compute in float32.
+    ``wide`` are those that compute in float32, as torch's CPU kernels would round inside them. Results of promoted
+    families are rounded to the inputs' dtype, even where the output's is float32.
+    """
 
-        If it is not given, ``kernels/wide.json`` names those inside which torch's CPU kernels would round. Results of
-        promoted families are rounded to the inputs' dtype, even where the output's is float32.
-        """
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.wide = _WIDE.get(name, ()) if wide is None else frozenset(wide)
+        self.wide = _WIDE.get(name, ())
         self.promoted = name in _WIDE["promoted"]
         self.kernels: list[Kernel] = []
         self.by_name: list[Kernel] = []

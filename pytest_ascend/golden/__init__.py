@@ -3,7 +3,7 @@
 Importing this package loads no torch; reading a golden does.
 """
 
-from pytest_ascend.golden.files import Content, Golden, GoldenRecipe, Provenance
+from pytest_ascend.golden.files import Golden, GoldenRecipe, Provenance
 from pytest_ascend.golden.store import Changes, GoldenStore
 
-__all__ = ["Changes", "Content", "Golden", "GoldenRecipe", "GoldenStore", "Provenance"]
+__all__ = ["Changes", "Golden", "GoldenRecipe", "GoldenStore", "Provenance"]

@@ -10,6 +10,7 @@ import math
 import os
 import platform
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from pytest_ascend.golden.files import Content, Golden, GoldenRecipe, Provenance, encode
+from pytest_ascend.golden.files import Golden, GoldenRecipe, Provenance, encode
 from pytest_ascend.golden.store import Changes, GoldenStore
 from pytest_ascend.system.bundled import folder, module
 from pytest_ascend.system.errors import AscendError, GoldenError, UsageError
@@ -181,8 +182,8 @@ def build_goldens(
                 progress.console.print(f"{number} of {len(chosen)}: {recipe.id}", markup=False)
             try:
                 made = recipe.make()
-                content = made if isinstance(made, Content) else Content(made)
-                golden = Golden(id=recipe.id, tensors=content.tensors, meta={**recipe.meta, **content.meta})
+                content = made if isinstance(made, Golden) else Golden(recipe.id, made)
+                golden = replace(content, id=recipe.id, meta={**recipe.meta, **content.meta})
             except Exception as error:
                 message = f"the golden {recipe.id!r} could not be made: {type(error).__name__}: {error}"
                 raise AscendError(message, hint="nothing was written; correct its recipe and build again") from error

@@ -111,26 +111,19 @@ def _hint(golden_id: str) -> str:
     return f"restore the file from version control or the package, or {remedy}"
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """The content of a golden, for a recipe whose metadata is known only afterwards: ``meta`` extends the recipe's."""
-
-    tensors: Mapping[str, Tensor]
-    meta: Mapping[str, Any] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GoldenRecipe:
     """One golden to be made.
 
-    ``id`` begins with the suite's name ("ops/relu"). ``make`` takes no arguments and returns the tensors by name, or
-    :class:`Content`; it is called only when the golden is built, and must return the same values each time. ``how`` is
-    a sentence on how the values are computed. ``version`` is raised when the recipe's values change. ``seed`` names the
-    inputs. ``meta`` holds JSON values for the test that reads the golden.
+    ``id`` begins with the suite's name ("ops/relu"). ``make`` takes no arguments and returns the tensors by name, or a
+    :class:`Golden` with metadata that is known only then, which extends the recipe's; it is called only when the golden
+    is built, and must return the same values each time. ``how`` is a sentence on how the values are computed.
+    ``version`` is raised when the recipe's values change. ``seed`` names the inputs. ``meta`` holds JSON values for the
+    test that reads the golden.
     """
 
     id: str
-    make: Callable[[], Mapping[str, Tensor] | Content]
+    make: Callable[[], Mapping[str, Tensor] | Golden]
     how: str
     version: int = 1
     seed: str = "0"

@@ -13,6 +13,7 @@ import torch
 
 from pytest_ascend.operators.operator import ALL_OUTPUTS, MOVE, Operator
 from pytest_ascend.operators.samples import CHANGES, EXACT, Sample, Variant, leaves, on_leaves
+from pytest_ascend.precision.formats import REAL_PARTS
 from pytest_ascend.precision.nested import widened
 from pytest_ascend.run import inputs
 from pytest_ascend.system.dispatching import EagerDispatchMode, is_composed, unseen, with_autograd, without_modes
@@ -60,15 +61,6 @@ def differentiated_outputs(operator: Operator, outputs: Sequence[torch.Tensor]) 
     return [each for each in outputs if each.requires_grad]
 
 
-def real(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of the parts of a complex dtype, other floating ones unchanged.
-
-    In torch 2.1 ``dtype.to_real()`` gives away a reference that it does not own: the dtype is freed in the end, and the
-    process dies of it.
-    """
-    return getattr(torch, torch.finfo(dtype).dtype)  # type: ignore[no-any-return]
-
-
 def moves_gradients(operator: Operator) -> bool:
     """Whether gradients are the elements of those from above in other places, or their sums: NaN stays NaN there."""
     return operator.exactness == MOVE and operator.traits.moves_elements
@@ -85,7 +77,7 @@ def upstream(
         low, high = (-127, 256) if dtype is torch.float32 else (-1, 2)
         return [inputs.integers(f"{key}/whole", each.shape, low=low, high=high).to(dtype) for key, each in keyed]
     if operator.one_set_of_inputs:
-        held_by = (real(dtype),) if sample.all_bits else (torch.bfloat16, torch.float16)
+        held_by = (REAL_PARTS.get(dtype, dtype),) if sample.all_bits else (torch.bfloat16, torch.float16)
         return [_normal(key, each, held_by) for key, each in keyed]
     changes = [change for each in sample.values() if isinstance(each, Variant) for change in each.changes]
     special = [change for change in changes if change.startswith("special")]

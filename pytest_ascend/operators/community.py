@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
+from pytest_ascend.operators.samples import Values
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import allowed
 from pytest_ascend.system.errors import UsageError, told
@@ -70,21 +71,11 @@ RANDOM = re.compile(r"rand|dropout|bernoulli|multinomial|normal_|normal$|uniform
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TensorSpec:
-    """A tensor to make: uniform values from ``low`` to ``high``, or ``normal`` ones with this mean and deviation."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    low: float
-    high: float
-    normal: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """One case of a file: the function's names to try, its arguments (:class:`TensorSpec` for tensors).
+    """One case of a file: the function's names to try, its arguments (:class:`Values` for tensors).
 
-    ``why`` is the reason why it cannot be run, "" if it can.
+    These are uniform from ``low`` to ``high``, or normal with this mean and deviation. ``why`` is the reason why it
+    cannot be run, "" if it can.
     """
 
     name: str
@@ -175,7 +166,7 @@ def _atk(row: Mapping[str, Any], index: int) -> Call:
     for given in row["inputs"]:
         value = [_atk_value(each) for each in given] if isinstance(given, list) else _atk_value(given)
         first, head = (each[0] if isinstance(each, list) and each else each for each in (value, given))
-        dtype = dtype or (first.dtype if isinstance(first, TensorSpec) else "")
+        dtype = dtype or (first.dtype if isinstance(first, Values) else "")
         if head["type"].startswith("attr"):
             name_of = str(head.get("name") or f"attribute{len(kwargs)}")
             if name_of not in NOT_TORCHS:
@@ -219,7 +210,7 @@ def _ttk(row: Mapping[str, str], index: int) -> Call:
     # What changes a tensor in place has that tensor for its output.
     args = [_nested(*each) for position, each in given if api.endswith("_") or position not in outputs]
     attributes = _literal(row.get("attributes"), {})
-    first = next((each for each in args if isinstance(each, TensorSpec)), None)
+    first = next((each for each in args if isinstance(each, Values)), None)
     return Call(
         name=_plain(row.get("testcase_name") or str(index)),
         functions=_functions(api),
@@ -253,7 +244,7 @@ def _nested(shape: Any, dtype: Any, bounds: Any) -> Any:
     return _given(shape, str(dtype), bounds)
 
 
-def _given(shape: Sequence[int], dtype: str, values: Any) -> TensorSpec:
+def _given(shape: Sequence[int], dtype: str, values: Any) -> Values:
     """Return a tensor to make; ``values`` is a number, two bounds, or ATK's normal distribution with two ranges."""
     sizes = tuple(int(size) for size in shape or ())
     if min(sizes, default=0) < 0 or len(sizes) > RANK:
@@ -263,15 +254,15 @@ def _given(shape: Sequence[int], dtype: str, values: Any) -> TensorSpec:
     dtype = DTYPES.get(dtype.lower(), dtype.lower())
     if isinstance(values, Mapping):
         mean, deviation = (sum(map(float, values[name])) / 2 for name in ("mean", "std"))
-        return TensorSpec(shape=sizes, dtype=dtype, low=mean, high=deviation, normal=True)
+        return Values(shape=sizes, kind="normal", low=mean, high=deviation, dtype=dtype)
     bounds = values if isinstance(values, list | tuple) and len(values) == 2 else (values, values)
     low, high = (0.0 if each is None else float(each) for each in bounds)
-    return TensorSpec(shape=sizes, dtype=dtype, low=low, high=high)
+    return Values(shape=sizes, kind="uniform", low=low, high=high, dtype=dtype)
 
 
 def _elements(call: Call) -> int:
     given = tree_flatten((call.args, call.kwargs))[0]
-    return sum(math.prod(each.shape) for each in given if isinstance(each, TensorSpec))
+    return sum(math.prod(each.shape) for each in given if isinstance(each, Values))
 
 
 def _functions(*names: str) -> tuple[str, ...]:
@@ -327,7 +318,7 @@ def _made(value: Any, generator: torch.Generator) -> Any:
     """Make a tensor of uniform values; a nested list of tensors; return anything else unchanged."""
     if isinstance(value, list | tuple):
         return [_made(each, generator) for each in value]
-    if not isinstance(value, TensorSpec):
+    if not isinstance(value, Values):
         return value
     dtype = getattr(torch, value.dtype, None)
     if not isinstance(dtype, torch.dtype):
@@ -335,7 +326,7 @@ def _made(value: Any, generator: torch.Generator) -> Any:
     if dtype == torch.bool:
         return torch.randint(0, 2, value.shape, generator=generator).bool()
     limits = torch.finfo(dtype) if dtype.is_floating_point or dtype.is_complex else torch.iinfo(dtype)
-    if value.normal:
+    if value.kind == "normal":
         sampled = torch.randn(value.shape, generator=generator, dtype=torch.float64) * value.high + value.low
     elif value.low == value.high:
         sampled = torch.full(value.shape, value.low, dtype=torch.float64)

@@ -17,6 +17,7 @@ from pytest_ascend.operators import calling
 from pytest_ascend.operators.calling import Layout
 from pytest_ascend.operators.operator import ARITHMETIC, MOVE, STORED, Operator, chosen
 from pytest_ascend.operators.samples import EXACT, Sample
+from pytest_ascend.precision.formats import REAL_PARTS
 from pytest_ascend.precision.nested import widened
 from pytest_ascend.precision.stand_ins import active
 from pytest_ascend.system.dispatching import HALF, ROUNDED_INSIDE, in_rounded_steps, lacks_half, unseen
@@ -106,7 +107,7 @@ class Definition:
 
 def _in_precision_of(own: torch.dtype, wide: torch.dtype) -> torch.dtype:
     """Return the dtype of a result of inputs of ``own``, which is ``wide`` in float64."""
-    real = calling.real(own) if own.is_complex else own if own.is_floating_point else torch.float32
+    real = REAL_PARTS.get(own, own if own.is_floating_point else torch.float32)
     complex_ = {torch.float16: torch.complex32, torch.float64: torch.complex128}.get(real, torch.complex64)
     return complex_ if wide.is_complex else real if wide.is_floating_point else wide
 

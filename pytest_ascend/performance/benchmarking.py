@@ -186,12 +186,11 @@ CARD = {
 }
 
 
-def host_conditions(loadavg: Path = Path("/proc/loadavg")) -> dict[str, float]:
+def host_conditions() -> dict[str, float]:
     """Return the load per processor over the last minute; nothing if the system does not provide it."""
-    try:
-        return {"host_load_per_cpu": float(loadavg.read_text(encoding="ascii").split()[0]) / (os.cpu_count() or 1)}
-    except (OSError, ValueError, IndexError):
-        return {}
+    with contextlib.suppress(OSError):
+        return {"host_load_per_cpu": os.getloadavg()[0] / (os.cpu_count() or 1)}
+    return {}
 
 
 def card_conditions(card: Identity, work: Callable[[], object] | None = None) -> dict[str, float]:

@@ -1,28 +1,18 @@
-"""Slower, not slower, or cannot tell: a run's estimate against those of a baseline.
+"""Slower, not slower, or cannot tell: a run's estimate against those of a baseline, as ``docs/benchmarks.md`` says.
 
-Both answers have an error rate that is fixed beforehand. "Slower" is wrong at most once in ``1 / ALARMS`` runs of *all*
-benchmarks together (Bonferroni); "not slower" requires that a slow-down of the gate's tolerance is excluded with
-``CONFIDENCE``. Everything else is "cannot tell", with the smallest slow-down that the run could have detected.
+A slower machine slows the work and its peer, but not always equally: on a busy machine, the ratio of a convolution to
+its peer rises by about three tenths of the peer's own slow-down. A line through the runs of a baseline models this
+(analysis of covariance), and what remains beside the line is the noise.
 
-Runs of one machine with itself (A/A) show how much estimates of the same thing differ. A slower machine slows the work
-and its peer, but not always equally: on a busy machine, the ratio of a convolution to its peer rises by about three
-tenths of the peer's own slow-down. A line through the runs of a baseline models this (analysis of covariance), and what
-remains beside the line is the noise.
+Each variance is moved towards the usual one, depending on how much the variances differ. This is the moderated variance
+of G. K. Smyth, "Linear models and empirical Bayes methods for assessing differential expression", Statistical
+Applications in Genetics and Molecular Biology 3 (2004), section 6.2: log variances of normal samples have the mean
+log(s0^2) + digamma(d/2) - log(d/2) and the variance trigamma(d/2) + trigamma(d0/2), from which s0 and d0 follow.
 
-A benchmark has few runs in a baseline, and the variance of few numbers is itself a guess. All benchmarks of a machine
-are therefore considered together: each variance is moved towards the usual one, depending on how much the variances
-differ. This is the moderated variance of G. K. Smyth, "Linear models and empirical Bayes methods for assessing
-differential expression", Statistical Applications in Genetics and Molecular Biology 3 (2004), section 6.2: log
-variances of normal samples have the mean log(s0^2) + digamma(d/2) - log(d/2) and the variance trigamma(d/2) +
-trigamma(d0/2), from which s0 and d0 follow.
-
-An estimate is one number for the rounds of a run, comparable between runs, with its standard error. Times on one
-machine vary by tens of percent from minute to minute: another process on the sibling of a core, a clock that follows
-the temperature. On a device without a peer only the quickest rounds count, since disturbances only ever add time. If
-the work shares the host's processor (the emulated device), the same work runs on plain CPU tensors before each round:
-the *peer*. A slower machine slows both rounds of a pair, or each equally often, and the median of their ratios stays.
-It depends on where in memory inputs are: at one place in four, a matrix product takes half as long again. The work is
-therefore prepared about thirty times during the rounds, and the median over the places counts.
+Times on one machine vary by tens of percent from minute to minute: another process on the sibling of a core, a clock
+that follows the temperature. Beside the *peer*, the same work on plain CPU tensors before each round, a slower machine
+slows both, or each equally often, and the median of their ratios stays. It depends on where in memory inputs are: at
+one place in four, a matrix product takes half as long again, so that the work is prepared about thirty times.
 
 On a machine with two cores, and another process busy on and off, the estimates of ten operators varied by 0.4 to 1.8 %
 from one run to the next, over fourteen runs. By comparing the quickest tenth of each side, they varied by 0.5 to 2 %,

@@ -29,62 +29,53 @@ _SHORTER = {torch.float64: torch.float32, torch.float32: torch.float16}
 _last: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A tensor of a result, with others that could stand in its place by mistake."""
-
-    tensor: Tensor
-    inputs: Sequence[Tensor]
-    neighbours: Sequence[Tensor]
-    draw: random.Random
+def _one_of(right: Tensor, others: Sequence[Tensor]) -> Tensor | None:
+    alike = (x for x in others if x.shape == right.shape and x.dtype is right.dtype)
+    return next((each for each in alike if is_wrong(each, right)), None)
 
 
-def _one_of(place: _Place, others: Sequence[Tensor]) -> Tensor | None:
-    alike = (x for x in others if x.shape == place.tensor.shape and x.dtype is place.tensor.dtype)
-    return next((each for each in alike if is_wrong(each, place.tensor)), None)
-
-
-def _one_element(place: _Place) -> Tensor:
-    wrong = place.tensor.clone(memory_format=torch.contiguous_format)
+def _one_element(right: Tensor, draw: random.Random) -> Tensor:
+    wrong = right.clone(memory_format=torch.contiguous_format)
     flat, size = wrong.view(-1), _size(wrong).reshape(-1)
     large = (size >= size.square().mean().sqrt()).nonzero().reshape(-1)
-    at = int(large[place.draw.randrange(len(large))]) if len(large) else 0
+    at = int(large[draw.randrange(len(large))]) if len(large) else 0
     is_inexact = wrong.is_floating_point() or wrong.is_complex()
     flat[at] = ~flat[at] if wrong.dtype is torch.bool else -flat[at] if is_inexact else flat[at] ^ 1
     return wrong
 
 
-def _one_row(place: _Place) -> Tensor | None:
-    if place.tensor.dim() < 2 or min(place.tensor.shape[-2:]) < 2:
+def _one_row(right: Tensor) -> Tensor | None:
+    if right.dim() < 2 or min(right.shape[-2:]) < 2:
         return None
-    wrong = place.tensor.clone()
-    wrong[..., 0, :] = place.tensor[..., 1, :]
+    wrong = right.clone()
+    wrong[..., 0, :] = right[..., 1, :]
     return wrong
 
 
-def _half(place: _Place) -> Tensor | None:
-    shorter = _SHORTER.get(place.tensor.dtype)
-    rounded = place.tensor.to(shorter).to(place.tensor.dtype) if shorter else None
-    return rounded if rounded is not None and bool(rounded.isfinite().equal(place.tensor.isfinite())) else None
+def _half(right: Tensor) -> Tensor | None:
+    shorter = _SHORTER.get(right.dtype)
+    rounded = right.to(shorter).to(right.dtype) if shorter else None
+    return rounded if rounded is not None and bool(rounded.isfinite().equal(right.isfinite())) else None
 
 
-def _shuffled(place: _Place) -> Tensor:
-    order = list(range(place.tensor.numel()))
-    place.draw.shuffle(order)
-    return place.tensor.reshape(-1)[order].reshape(place.tensor.shape)
+def _shuffled(right: Tensor, draw: random.Random) -> Tensor:
+    order = list(range(right.numel()))
+    draw.shuffle(order)
+    return right.reshape(-1)[order].reshape(right.shape)
 
 
-#: By kind: what returns a wrong result in place of a tensor; None if there is none.
-CANARIES: Mapping[str, Callable[[_Place], Tensor | None]] = {
-    "zeros": lambda place: torch.zeros_like(place.tensor),
-    "ones": lambda place: torch.ones_like(place.tensor),
-    "an input": lambda place: _one_of(place, place.inputs),
-    "a neighbour's result": lambda place: _one_of(place, place.neighbours),
-    "the last call's result": lambda place: _one_of(place, [*_last.values()]),
-    "one element": _one_element,
-    "one row": _one_row,
-    "half precision": _half,
-    "shuffled": _shuffled,
+#: By kind: what returns a wrong result in place of a tensor, of which it gets also what could stand there by mistake
+#: (inputs, and other results), and a source of chance; None if there is none.
+CANARIES: Mapping[str, Callable[[Tensor, Sequence[Tensor], Sequence[Tensor], random.Random], Tensor | None]] = {
+    "zeros": lambda right, *_: torch.zeros_like(right),
+    "ones": lambda right, *_: torch.ones_like(right),
+    "an input": lambda right, inputs, *_: _one_of(right, inputs),
+    "a neighbour's result": lambda right, _, neighbours, __: _one_of(right, neighbours),
+    "the last call's result": lambda right, *_: _one_of(right, [*_last.values()]),
+    "one element": lambda right, _, __, draw: _one_element(right, draw),
+    "one row": lambda right, *_: _one_row(right),
+    "half precision": lambda right, *_: _half(right),
+    "shuffled": lambda right, _, __, draw: _shuffled(right, draw),
 }
 #: Larger tensors are not altered: nothing else is seen in them.
 _LARGEST = 1 << 16
@@ -139,16 +130,12 @@ class Canaries:
         for kind, make in CANARIES.items():
             for place in draw.sample(places, len(places)):
                 before, (tensor, *after) = tensors[:place], tensors[place:]
-                wrong = make(_Place(tensor, given, [*before, *after], draw))
+                wrong = make(tensor, given, [*before, *after], draw)
                 least = 2.0**-18 if kind == "half precision" else LEAST  # as small as roundings of another format
                 if wrong is not None and is_wrong(wrong, tensor, least):
-                    yield kind, _filled(right, [*before, wrong, *after])
+                    every = iter([*before, wrong, *after])
+                    yield kind, mapped(right, lambda _: next(every))  # noqa: B023 - called at once
                     break
         _last.update(((tensors[place].shape, tensors[place].dtype), tensors[place]) for place in places[:64])
         while len(_last) > 64:
             del _last[next(iter(_last))]
-
-
-def _filled(structure: Any, tensors: Sequence[Tensor]) -> Any:
-    rest = iter(tensors)
-    return mapped(structure, lambda _: next(rest))

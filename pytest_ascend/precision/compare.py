@@ -13,7 +13,7 @@ from pytest_ascend.precision import diagnosis
 from pytest_ascend.precision.choices import without_jumps
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS, Floats
-from pytest_ascend.precision.nested import Leaf, StructureMismatch, children, kind, leaves
+from pytest_ascend.precision.nested import Leaf, children, kind, leaves
 from pytest_ascend.precision.reference import Reference, Source, in_shapes_of, plain
 from pytest_ascend.precision.settings import Request, Standard, as_tensor, differences, explain, standard_of
 from pytest_ascend.precision.tallies import pieces
@@ -120,9 +120,9 @@ def _each(reference_runs: Any, expected: Any) -> tuple[Any, ...]:
     return tuple(reference_runs) if several and reference_runs else (reference_runs,)
 
 
-def _judge(leaf: Leaf | StructureMismatch, request: Request) -> Verdict:
-    if isinstance(leaf, StructureMismatch):
-        return _refused(leaf.path, [f"structure: {leaf.text}"], request)
+def _judge(leaf: Leaf, request: Request) -> Verdict:
+    if leaf.mismatch:
+        return _refused(leaf.path, [f"structure: {leaf.mismatch}"], request)
     if isinstance(leaf.actual, PLAIN) or isinstance(leaf.expected, PLAIN):
         if type(leaf.actual) is type(leaf.expected) and leaf.actual == leaf.expected:
             return Verdict(path=leaf.path, agrees=True, standard=request.standard.label, headline="agrees")

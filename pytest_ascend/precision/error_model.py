@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from pytest_ascend.precision.errors import FAR, Measurement, QuickMeasurement
-from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Floats, Format, Ints, Setting
+from pytest_ascend.precision.errors import FAR, Measurement
+from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Floats, Format, Ints
+from pytest_ascend.precision.settings import Setting
 from pytest_ascend.precision.tallies import ZERO_EXPONENT, Entries, Sums, percentile
 from pytest_ascend.records.verdict import Rule
 
@@ -122,10 +123,10 @@ def inner_by_model(setting: Setting, exponents: Ints, allowances: Allowances, fa
     """Return the inner error of sums of the given (or a usual) length in each octave, whatever reference runs show."""
     form = setting.format
     accumulator = 2.0 ** -max(24, form.digits)
-    terms = setting.accumulation or allowances.terms
-    size = np.maximum(setting.scale or setting.root_mean_square, np.ldexp(1.0, np.minimum(exponents + 1, 1023)))
+    terms = setting.request.accumulation or allowances.terms
+    size = np.maximum(setting.request.scale or setting.root_mean_square, np.ldexp(1.0, np.minimum(exponents + 1, 1023)))
     bound = factor * math.sqrt(terms) * accumulator * size
-    if setting.accumulation is None and form.digits < 24:
+    if setting.request.accumulation is None and form.digits < 24:
         bound = bound + factor / allowances.sums * allowances.short_roundings * 2.0**-form.digits * size
     allowed: Floats = bound if setting.finer else 2 * bound
     return allowed
@@ -158,17 +159,17 @@ class ErrorModel:
         #: The ulp of each octave; twice that if the expected values are rounded as well.
         self.ulp = setting.format.ulp_of_octave(exponents) * (1 if setting.finer else 2)
         #: Whether the model of sums is a limit of its own, in addition to reference runs.
-        self._sums_count = reference_runs is None or (setting.accumulation or 1) > 1
+        self._sums_count = reference_runs is None or (setting.request.accumulation or 1) > 1
         self._sums = inner_by_model(setting, exponents, use, use.sums_rms)
         #: The allowed multiple of the largest inner error of a reference run.
-        self.largest = use.sampled_largest if setting.sampled else use.largest
+        self.largest = use.sampled_largest if setting.request.sampled else use.largest
         self.has_runs = reference_runs is not None
         self._by_window: dict[int, tuple[Floats, Floats]] = {}
         if reference_runs is None:
             return
         # The inner errors, in the unit of the applicable rule: of functions of single elements they have one size in
         # ulp, of sums (with cancellation) one size for any values.
-        is_relative, seen = setting.accumulation == 1, reference_runs
+        is_relative, seen = setting.request.accumulation == 1, reference_runs
         self._unit = self.ulp if is_relative else np.ones(exponents.shape)
         self._largest_of_each = seen.ulps_max if is_relative else seen.excess_max
         self._largest = self._largest_of_each.max(axis=0)
@@ -176,7 +177,7 @@ class ErrorModel:
         self._count = self._counts.sum(axis=0)
         # A window needs so many elements: fewer only if there are no more. Results of one reference share roundings, so
         # that each of them needs that many.
-        wanted = use.independent * (len(self._counts) if setting.sampled else 1)
+        wanted = use.independent * (len(self._counts) if setting.request.sampled else 1)
         self._enough = max(1.0, min(wanted, float(self._count.sum())))
 
     def limits(self, count: float) -> Limits:
@@ -187,11 +188,11 @@ class ErrorModel:
             element = self._inner(chance_of(count, self.use), sums)
         if self._sums_count:
             element = np.maximum(element, sums)
-        if self.setting.branching:
+        if self.setting.request.branching:
             element = element + self.use.branch_element * self.setting.root_mean_square
         rounding = self.use.approximation_ulps if self.setting.approximated else self.use.element_ulps
         allowed = rounding * self.ulp + element
-        if self.setting.sampled:  # a faithful rounding of a run's inner error, or a result without inner error
+        if self.setting.request.sampled:  # a faithful rounding of a run's inner error, or a result without inner error
             alone = self.use.sampled_ulps if self.setting.approximated else self.use.element_ulps
             allowed = np.maximum(alone * self.ulp, self.ulp + element)
         return Limits(int(self.exponents[0]), np.minimum(allowed, sys.float_info.max))
@@ -204,7 +205,7 @@ class ErrorModel:
             if not enough.any():
                 continue
             allowed = self.largest * sliding_max(self._largest, half_width) * self._unit
-            if not self.setting.sampled:
+            if not self.setting.request.sampled:
                 allowed = np.maximum(allowed, self._scale(half_width, chance, sums))
             bound = np.where(enough, allowed, bound)
         return bound
@@ -228,7 +229,7 @@ class ErrorModel:
             inner = np.where(inner > self.use.rms * self.ulp, np.maximum(inner, shared), inner)
         if self._sums_count:
             inner = np.maximum(inner, np.sqrt(sliding_sum(count * self._sums**2, half_width) / total))
-        if self.setting.branching:
+        if self.setting.request.branching:
             inner = inner + self.use.branch_rms * self.setting.root_mean_square
         allowed: Floats = rounding + inner
         return allowed
@@ -239,7 +240,7 @@ class ErrorModel:
         The correction for few elements is limited to ``most``, from the model of sums.
         """
         careful, usual = self._shown(half_width)
-        if self.setting.sampled:
+        if self.setting.request.sampled:
             known: Floats = self.use.sampled_few / _few_up_to(self.use.independent, self.use.luck)[-1] * factor * usual
             return known
         scale: Floats = np.maximum(np.minimum(factor * careful, most), factor * usual)
@@ -251,7 +252,7 @@ class ErrorModel:
             count = np.maximum(sliding_sum(self._count, half_width), 1)
             # Of the worst run, if more of them can be computed.
             apart = zip(self._squares, self._counts, strict=True)
-            runs = apart if self.setting.sampled else [(self._squares.sum(axis=0), self._count)]
+            runs = apart if self.setting.request.sampled else [(self._squares.sum(axis=0), self._count)]
             squares = [sliding_sum(x, half_width) / np.maximum(sliding_sum(n, half_width), 1) for x, n in runs]
             shown = np.sqrt(np.max(squares, axis=0)) * self._unit
             shown = np.minimum(shown, sys.float_info.max)  # the squares of float64 may overflow
@@ -347,7 +348,7 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     highest = max([highest, *(exponents_of(each, setting.format)[1] for each in run_entries)])
     present = [each for each in run_entries if (each.exponents > -ZERO_EXPONENT).any()]  # the others hold zeros only
     reference_runs = octaves(present, setting.format, lowest, highest - lowest + 1) if present else None
-    if reference_runs is not None and setting.accumulation != 1 and (merged := cancelled(reference_runs)):
+    if reference_runs is not None and setting.request.accumulation != 1 and (merged := cancelled(reference_runs)):
         lowest += merged
         reference_runs = octaves(present, setting.format, lowest, highest - lowest + 1)
     device = octaves([entries], setting.format, lowest, highest - lowest + 1)
@@ -366,7 +367,7 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     return max(findings, key=lambda each: (each.used > 1 and each.allowed is not None, each.used))
 
 
-def judge_quickly(found: QuickMeasurement, setting: Setting, use: Allowances, *, is_beside: bool) -> Finding | None:
+def judge_quickly(found: Sums, setting: Setting, use: Allowances, *, is_beside: bool) -> Finding | None:
     """Return why a first look suffices to accept a result (no error, rounding, or sums), or None.
 
     ``is_beside``: reference runs decide what rounding does not explain.
@@ -377,10 +378,10 @@ def judge_quickly(found: QuickMeasurement, setting: Setting, use: Allowances, *,
     if is_beside or (is_near and not few):
         return None
     limit = float(inner_by_model(setting, LOWEST, use, use.sums if few else use.sums_rms)[0])
-    return Finding(rule=Rule.ELEMENT, value=found.furthest, limit=limit) if found.furthest <= limit else None
+    return Finding(rule=Rule.ELEMENT, value=found.abs_max, limit=limit) if found.abs_max <= limit else None
 
 
-def _rounding(sums: Sums | QuickMeasurement, setting: Setting, use: Allowances) -> Finding:
+def _rounding(sums: Sums, setting: Setting, use: Allowances) -> Finding:
     """Judge the errors as if rounding alone caused them, which settles most results quickly."""
     count = max(sums.count, 1)
     element = Finding(rule=Rule.LARGEST_ULPS, value=sums.ulp_max, limit=use.element_ulps)
@@ -403,7 +404,7 @@ def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Find
     element), or, of few elements, below what the errors of reference runs of the same elements allow.
     """
     sums, few = found.actual, found.actual.count < FEW
-    if not found.reference_runs or (setting.accumulation or 1) > 1:
+    if not found.reference_runs or (setting.request.accumulation or 1) > 1:
         factor = use.sums if few else use.sums_rms
         limit = float(inner_by_model(setting, LOWEST, use, factor)[0])
         if sums.abs_max <= limit and (few or _says_nothing_on_bias(found.actual.count, setting, use)):
@@ -411,7 +412,7 @@ def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Find
     elif few and all(each.count == sums.count for each in found.reference_runs):
         # The errors in ulp beside those of reference runs at the same elements.
         ulps, shown = sums.spread.entries().lower, [each.spread.entries().lower for each in found.reference_runs]
-        worst, largest = np.max(shown, axis=0), use.sampled_largest if setting.sampled else use.largest
+        worst, largest = np.max(shown, axis=0), use.sampled_largest if setting.request.sampled else use.largest
         allowed = use.element_ulps + largest * np.maximum(worst - 0.5, 0)
         place = int((ulps / allowed).argmax())
         value = float(ulps[place]) if worst[place] < math.inf else math.inf
@@ -473,7 +474,7 @@ def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
 def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     """Compare each block's root mean square error with the largest of reference runs at its magnitude."""
     nothing = Finding(rule=Rule.BLOCK, value=0.0, limit=math.inf)
-    if not found.reference_runs or setting.distinct < FEW or not found.actual.blocks or setting.branching:
+    if not found.reference_runs or setting.distinct < FEW or not found.actual.blocks or setting.request.branching:
         return nothing
     device, ulp_square = map(np.concatenate, zip(*found.actual.blocks, strict=True))
     reference_runs = [np.concatenate([block[0] for block in each.blocks]) for each in found.reference_runs]
@@ -489,7 +490,7 @@ def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
         np.maximum.at(shown, octave, np.sqrt(np.maximum(inner, 0)))
     shown = sliding_max(shown, 2)
     limit = use.rms_ulps * np.sqrt(ulp_square) + use.block * shown[octave]
-    if (setting.accumulation or 1) > 1:
+    if (setting.request.accumulation or 1) > 1:
         exponents = np.frexp(np.sqrt(ulp_square))[1] + setting.format.digits - 2
         limit += inner_by_model(setting, exponents, use, use.sums_rms)
     place = int((device / limit**2).argmax())
@@ -519,11 +520,11 @@ def _says_nothing_on_bias(count: int, setting: Setting, use: Allowances) -> bool
     """Whether there are too few values for a mean, or sums of a known length may share an error of a rounding."""
     if setting.distinct < FEW or count < BIASED_FROM:
         return True
-    terms = setting.accumulation or 1
+    terms = setting.request.accumulation or 1
     return terms > 1 and use.sums_rms * math.sqrt(terms) * 2.0 ** (setting.format.digits - 24) > use.bias_ulps / 4
 
 
-def biases(sums: Sums | QuickMeasurement) -> tuple[float, float]:
+def biases(sums: Sums) -> tuple[float, float]:
     """Return the mean signed errors in ulp: away from zero, and upwards."""
     count = max(sums.count, 1)
     return sums.outward_sum / count, sums.upward_sum / count

@@ -240,41 +240,12 @@ def classes(values: Floats, largest: float = sys.float_info.max) -> npt.NDArray[
 FAR = 2.0
 
 
-@dataclass(slots=True)
-class QuickMeasurement:
-    """Sums over some elements. Sums in ulp are complete only if no error is :data:`FAR`."""
-
-    count: int = 0
-    furthest: float = 0.0
-    #: The first element of the chunk with the largest error.
-    chunk: int = 0
-    expected_square_sum: float = 0.0
-    ulp_max: float = 0.0
-    ulp_square_sum: float = 0.0
-    outward_sum: float = 0.0
-    upward_sum: float = 0.0
-    #: Whether a value is non-finite, or too large for the format: all figures are needed.
-    is_odd: bool = False
-
-    def place(self, actual: Tensor, expected: Tensor) -> int:
-        """Return the number of the element with the largest error."""
-        part = slice(self.chunk, self.chunk + LOOK)
-        gaps = actual.reshape(-1)[part].double() - expected.reshape(-1)[part].double()
-        return self.chunk + int(gaps.abs().argmax())
-
-    def merge(self, other: QuickMeasurement) -> None:
-        """Add the sums over the elements that follow."""
-        if other.furthest > self.furthest:
-            self.furthest, self.chunk = other.furthest, other.chunk
-        for name in ("count", "expected_square_sum", "ulp_square_sum", "outward_sum", "upward_sum"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.ulp_max, self.is_odd = max(self.ulp_max, other.ulp_max), self.is_odd or other.is_odd
-
-
-def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_rounding: bool) -> QuickMeasurement | None:
+def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_rounding: bool) -> Sums | None:
     """Measure two contiguous tensors of equal shape on the CPU; return None if all figures are needed.
 
-    With ``only_rounding`` it stops as soon as rounding alone cannot explain an error.
+    With ``only_rounding`` it stops as soon as rounding alone cannot explain an error. Of the sums it has what judges a
+    rounding: those in ulp are complete only if no error is :data:`FAR`, and ``abs_argmax`` is the first element of the
+    chunk with the largest error (see :func:`furthest_of`).
     """
     work = work_dtype((actual, expected))
     ours, theirs = actual.reshape(-1), expected.reshape(-1)
@@ -282,13 +253,13 @@ def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_roundi
     size = min(LOOK if work is torch.float32 else LOOK // 2, length)
     share = -(-length // THREADS // size) * size if length >= PARALLEL_FROM else length
 
-    def part(start: int) -> QuickMeasurement:
+    def part(start: int) -> Sums:
         """Look at a thread's share, from element number ``start`` on."""
-        found, arrays = QuickMeasurement(), [torch.empty(size, dtype=work) for _ in range(3)]
+        found, arrays = Sums(form), [torch.empty(size, dtype=work) for _ in range(3)]
         with np.errstate(all="ignore"):
             for at in range(start, min(start + share, length), size):
-                _look(found, arrays, ours[at : at + size], theirs[at : at + size], at, form=form)
-                if found.is_odd or (only_rounding and found.ulp_max > FAR):
+                _look(found, arrays, ours[at : at + size], theirs[at : at + size], at)
+                if found.abs_max == math.inf or (only_rounding and found.ulp_max > FAR):
                     break
         return found
 
@@ -299,14 +270,22 @@ def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_roundi
             found, *rest = pool.map(part, range(0, length, share))
         for each in rest:
             found.merge(each)
-    return None if found.is_odd or (only_rounding and found.ulp_max > FAR) else found
+    return None if found.abs_max == math.inf or (only_rounding and found.ulp_max > FAR) else found
 
 
-def _look(
-    found: QuickMeasurement, arrays: Sequence[Tensor], actual: Tensor, expected: Tensor, start: int, *, form: Format
-) -> None:
-    """Add a chunk whose first element is number ``start``, in arrays of its size or larger, of the working dtype."""
-    work, length = arrays[0].dtype, actual.numel()
+def furthest_of(found: Sums, actual: Tensor, expected: Tensor) -> int:
+    """Return the number of the element with the largest error that a quick look found."""
+    part = slice(found.abs_argmax, found.abs_argmax + LOOK)
+    gaps = actual.reshape(-1)[part].double() - expected.reshape(-1)[part].double()
+    return found.abs_argmax + int(gaps.abs().argmax())
+
+
+def _look(found: Sums, arrays: Sequence[Tensor], actual: Tensor, expected: Tensor, start: int) -> None:
+    """Add a chunk whose first element is number ``start``, in arrays of its size or larger, of the working dtype.
+
+    The largest error is infinite if all figures are needed: a value is not finite, or too large for the format.
+    """
+    work, length, form = arrays[0].dtype, actual.numel(), found.format
     difference = arrays[0][:length]
     theirs = expected if expected.dtype is work else arrays[1][:length].copy_(expected)
     if actual.dtype is work:
@@ -318,12 +297,12 @@ def _look(
     square = products(theirs.numpy(), theirs.numpy())
     # NaN, infinite, or so large that a value or a sum of squares may overflow in its format.
     if not (furthest < math.inf and square < min(form.largest, 1e15) ** 2):
-        found.is_odd = True
+        found.abs_max = math.inf
         return
     found.count += length
     found.expected_square_sum += square
-    if furthest > found.furthest:
-        found.furthest, found.chunk = furthest, start
+    if furthest > found.abs_max:
+        found.abs_max, found.abs_argmax = furthest, start
     if not furthest or found.ulp_max > FAR:
         return
     word, ulps, inverse = WORDS[work], difference.numpy(), arrays[2].numpy()[:length]

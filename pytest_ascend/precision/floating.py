@@ -15,8 +15,8 @@ from pytest_ascend.precision import errors
 from pytest_ascend.precision.diagnosis import Sample, causes, index_of, map_of, pattern_of, worst_elements
 from pytest_ascend.precision.error_model import Finding, judge_by_model, judge_quickly
 from pytest_ascend.precision.errors import Measurement, Observer
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Floats, Format, Setting
-from pytest_ascend.precision.settings import ANY, DEFAULT, STANDARDS, Request, Standard, adjusted, explain
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Floats, Format
+from pytest_ascend.precision.settings import ANY, DEFAULT, STANDARDS, Request, Setting, Standard, adjusted, explain
 from pytest_ascend.precision.tallies import SHARES, percentiles, pieces
 from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
 from pytest_ascend.system.errors import UsageError
@@ -268,8 +268,8 @@ def _at_first_sight(
         agrees=True,
         standard=standard.label,
         headline="agrees",
-        metrics=Figures({"count": float(found.count), "max_abs": found.furthest, "limit_used": finding.used}, compute),
-        worst=_worst(tensors, found.place(actual, expected)) if found.furthest else None,
+        metrics=Figures({"count": float(found.count), "max_abs": found.abs_max, "limit_used": finding.used}, compute),
+        worst=_worst(tensors, errors.furthest_of(found, actual, expected)) if found.abs_max else None,
         limit=Limit(name=str(finding.rule), value=finding.limit),
         waiver=standard.waiver,
     )
@@ -291,12 +291,9 @@ def _setting(expected: torch.Tensor, form: Format, request: Request, root_mean_s
     return Setting(
         format=form,
         root_mean_square=root_mean_square,
-        accumulation=request.accumulation,
-        scale=request.scale,
+        request=request,
         finer=FORMATS[expected.dtype].digits > form.digits,
         distinct=distinct,
-        branching=request.branching,
-        sampled=request.sampled,
     )
 
 
@@ -396,9 +393,7 @@ def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> F
     return ratio
 
 
-def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst | None:
-    if place < 0:
-        return None
+def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst:
     index = index_of(place, tensors[0].shape)
     digits = {torch.float64: 17, torch.float32: 9}  # that distinguish neighbouring values; six for shorter formats
     ours, theirs = (f"{each[index].item():.{digits.get(each.dtype, 6)}g}" for each in tensors[:2])

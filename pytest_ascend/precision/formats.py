@@ -57,7 +57,8 @@ FORMATS: dict[torch.dtype, Format] = {
     torch.float8_e5m2: _format(torch.float8_e5m2, 3, -14, 15),
 }
 
-#: The real dtype of each complex one.
+#: The real dtype of each complex one. In torch 2.1 ``dtype.to_real()`` gives away a reference that it does not own: the
+#: dtype is freed in the end, and the process dies of it.
 REAL_PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 #: Integers of the size of a number, by its bytes.
@@ -114,26 +115,3 @@ class Allowances:
 
 
 ALLOWANCES = Allowances()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """What is known about a result besides its values.
-
-    ``accumulation`` is the number of terms in each sum (None: not known); ``scale`` the size of those terms' sum of
-    magnitudes (None: taken from the expected values); ``finer`` whether the expected values are of a finer format than
-    the judged one; ``distinct`` how many different expected values a sample holds; ``approximated`` whether the
-    results have errors that no exact rounding has; ``branching`` whether a comparison between nearly equal values (in a
-    ReLU, in max pooling) may have fallen the other way before a gradient was taken; ``sampled`` whether more
-    results are computed before one is rejected, so that few of them need not stand for all.
-    """
-
-    format: Format
-    root_mean_square: float
-    accumulation: int | None = None
-    scale: float | None = None
-    finer: bool = True
-    distinct: int = 1024
-    approximated: bool = False
-    branching: bool = False
-    sampled: bool = False

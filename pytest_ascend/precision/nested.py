@@ -23,23 +23,19 @@ Change: TypeAlias = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A place where ``actual`` or ``expected`` is not a container, with the reference runs' values there."""
+    """A place where ``actual`` or ``expected`` is not a container, with the reference runs' values there.
+
+    Where two structures differ, ``mismatch`` says how, and there are no values.
+    """
 
     path: str
-    actual: Any
-    expected: Any
+    actual: Any = None
+    expected: Any = None
     reference_runs: tuple[Any, ...] = ()
+    mismatch: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StructureMismatch:
-    """A place where two structures differ; ``text`` says how."""
-
-    path: str
-    text: str
-
-
-def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | StructureMismatch]:
+def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf]:
     """Walk the structures of ``whole`` together, and yield their leaves.
 
     Lists and tuples (named ones too) are matched by position, mappings and dataclasses by name; a mapping matches a
@@ -58,7 +54,7 @@ def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | StructureMismatch]:
                 )
         yield whole
     elif parts is None or expected is None:
-        yield StructureMismatch(whole.path, f"expected {kind(whole.expected)}, got {kind(whole.actual)}")
+        yield Leaf(whole.path, mismatch=f"expected {kind(whole.expected)}, got {kind(whole.actual)}")
     else:
         if is_dataclass(whole.actual) and is_dataclass(whole.expected):
             every = dict.fromkeys([*expected, *parts])
@@ -68,7 +64,8 @@ def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | StructureMismatch]:
             surplus = [str(key) for key in parts if key not in expected]
             text = f"expected {len(expected)} parts, got {len(parts)}"
             text += f"; missing: {', '.join(missing[:8])}" if missing else ""
-            yield StructureMismatch(whole.path, text + (f"; not expected: {', '.join(surplus[:8])}" if surplus else ""))
+            text += f"; not expected: {', '.join(surplus[:8])}" if surplus else ""
+            yield Leaf(whole.path, mismatch=text)
         runs = [_parts_of_run(one, whole.expected, whole.path) for one in whole.reference_runs]
         for key, value in expected.items():
             if key in parts:

@@ -142,6 +142,11 @@ def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, coun
     return tuple(made)
 
 
+def _part(runs: Callable[[Mode, int], list[list[Tensor]]], place: int, mode: Mode, count: int) -> tuple[Tensor, ...]:
+    """Return one part of each reference run that has it."""
+    return tuple(each[place] for each in runs(mode, count) if len(each) > place)
+
+
 def in_shapes_of(actual: Any, expected: Any) -> Any:
     """Return references for a whole result, as :meth:`Source.in_shapes_of` does; anything else unchanged."""
     first = next((each for each in tensors_in(expected) if isinstance(each, Reference)), None)
@@ -231,11 +236,7 @@ class Source:
     def known(self, exact: Any) -> Any:
         """Return references for an already known float64 result."""
         self._shapes, places = _shapes(tensors_in(exact)), itertools.count()
-
-        def ways(place: int, mode: Mode, count: int) -> tuple[Tensor, ...]:
-            return tuple(each[place] for each in self._leaves(mode, count) if len(each) > place)
-
-        return mapped(exact, lambda each: Reference.of(each, self, partial(ways, next(places))))
+        return mapped(exact, lambda each: Reference.of(each, self, partial(_part, self._leaves, next(places))))
 
     def in_shapes_of(self, actual: Any, expected: Any) -> Any:
         """Return references for a whole result, from the CPU's own runs where these have its shapes and float64 not.
@@ -252,12 +253,11 @@ class Source:
             return expected
         other = copy.copy(self)
         other.notes = [*self.notes, BY_RUNS]
-
-        def ways(place: int, mode: Mode, _: int) -> tuple[Tensor, ...]:
-            return tuple(each[place] for each in found(mode) if len(each) > place)
-
         kept = _alike(shapes, self._shapes) if self.is_ordered else 0
-        made = (Reference.of(widened(each), other, partial(ways, place)) for place, each in enumerate(run))
+        made = (
+            Reference.of(widened(each), other, partial(_part, lambda mode, _: found(mode), place))
+            for place, each in enumerate(run)
+        )
         values = itertools.chain(theirs[:kept], itertools.islice(made, kept, None))
         return mapped(expected, lambda _: next(values))
 

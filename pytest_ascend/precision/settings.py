@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS, dtype_name
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS, Format, dtype_name
 from pytest_ascend.precision.nested import kind
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.bundled import table
@@ -210,6 +210,7 @@ class Request:
     standard: Standard
     limits: Mapping[str, float] = field(default_factory=dict)
     waiver: str = ""
+    #: As :func:`pytest_ascend.precision.compare` takes them; where the scale is not given, the expected values tell it.
     accumulation: int | None = None
     scale: float | None = None
     branching: bool = False
@@ -244,6 +245,22 @@ class Request:
             raise UsageError("the waiver is blank", hint="say why the looser limit is right here")
         if not isinstance(self.requires_grad, bool | None):
             raise UsageError(f"requires_grad is {self.requires_grad!r}", hint="give True or False, or leave it out")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """What is known about a result besides its values, with the ``request`` to judge it.
+
+    ``finer``: whether the expected values are of a finer format than the judged one; ``distinct``: how many different
+    expected values a sample holds; ``approximated``: whether the results have errors that no exact rounding has.
+    """
+
+    format: Format
+    root_mean_square: float
+    request: Request
+    finer: bool = True
+    distinct: int = 1024
+    approximated: bool = False
 
 
 def _is_number(value: Any) -> bool:

@@ -81,7 +81,8 @@ def whole(
             if part != "output" and right:  # of gradients in one only
                 name_of_one = canaries.one_of(sorted(right))
                 found, wanted = right[name_of_one], wanted[name_of_one]
-            canaries.plant(found, partial(_agrees, wanted, standard), (inputs, kwargs))
+            accepts = partial(compare, expected=wanted, standard=standard)
+            canaries.plant(found, lambda wrong: accepts(wrong).agrees, (inputs, kwargs))  # noqa: B023 - called at once
     if not verdict.agrees:
         _refuse_own_seeds(both.model, inputs, kwargs, both.expected)
     if not locate:
@@ -104,10 +105,6 @@ def whole(
     where = layer or "; ".join((between, *unjudged[:1]))
     lines: Iterator[str] = filter(None, [where, report.within, verdict.message])
     return replace(verdict, headline=f"{where}; {verdict.headline}", message="\n".join(lines))
-
-
-def _agrees(wanted: Any, standard: str | None, wrong: Any) -> bool:
-    return compare(wrong, wanted, standard=standard).agrees
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +355,7 @@ def _calls_and_outputs(
 
 def _pairs(actual: Any, expected: Any) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tensors of two outputs that stand at equal places."""
-    parts = [(each.actual, each.expected) for each in leaves(Leaf("", actual, expected)) if isinstance(each, Leaf)]
+    parts = [(each.actual, each.expected) for each in leaves(Leaf("", actual, expected))]
     both = [each for each in parts if all(isinstance(one, Tensor) for one in each)]
     return [one for one, _ in both], [other for _, other in both]
 
@@ -366,8 +363,7 @@ def _pairs(actual: Any, expected: Any) -> tuple[list[Tensor], list[Tensor]]:
 def _lacking(path: str, actual: Any, expected: Any) -> list[str]:
     """Return the paths of the parts of an output that one of both leaves out; none if nothing would be left."""
     parts = list(leaves(Leaf(path, actual, expected)))
-    both = [each for each in parts if isinstance(each, Leaf)]
-    lacking = [each.path for each in both if (each.actual is None) is not (each.expected is None)]
+    lacking = [each.path for each in parts if (each.actual is None) is not (each.expected is None)]
     return lacking if len(lacking) < len(parts) else []
 
 

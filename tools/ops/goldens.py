@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from msgspec import convert
 
-from pytest_ascend.golden import Content, GoldenRecipe, GoldenStore
+from pytest_ascend.golden import Golden, GoldenRecipe, GoldenStore
 from pytest_ascend.operators import replay
 from pytest_ascend.operators.operator import Operator, chosen
 from pytest_ascend.operators.reference import BACKWARD, Results, computed, golden_id, inputs_hash, stored_samples
@@ -64,11 +64,11 @@ def built(store: GoldenStore) -> None:
     save(convert(each, replay.Entry) for each in found)
 
 
-def _catalogued(operator: Operator) -> Content:
+def _catalogued(operator: Operator) -> Golden:
     kinds = [kind for kind, _ in _references(operator)]
     without = "no second reference: torch's own kernels in the dtype agree"
     by = "numpy float64" if NUMPY in kinds else DEFINITION if kinds else without
-    return Content(make(operator), {"admitted_by": f"torch float64; {by}"})
+    return Golden(golden_id(operator), make(operator), {"admitted_by": f"torch float64; {by}"})
 
 
 def _references(operator: Operator) -> list[Reference]:

@@ -12,11 +12,11 @@ import torch
 from msgspec import to_builtins
 
 from pytest_ascend.errors import AscendError
-from pytest_ascend.golden import Content
+from pytest_ascend.golden import Golden
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.calling import tensors
 from pytest_ascend.operators.operator import ALL_OUTPUTS, FUNCTION, MOVE, Operator
-from pytest_ascend.operators.replay import FORM, Entry
+from pytest_ascend.operators.replay import FORM, PREFIX, Entry
 from pytest_ascend.operators.samples import Sample
 from suites.ops.table import is_recorded
 
@@ -32,7 +32,7 @@ PROPERTIES = ("forward", "special", "layout", "backward", "out", "in-place")
 _ALL = tuple(dtype for held in KINDS.values() for dtype in held)
 
 
-def record(name: str) -> Content:
+def record(name: str) -> Golden:
     """Draw samples of an operator, compute what they give, and return its golden. The same bits each time."""
     infos = database()[name]
     function = resolve(function_name(infos[0]))
@@ -61,7 +61,7 @@ def record(name: str) -> Content:
         "table": packed.table,
         "samples": said,
     }
-    return Content(packed.arrays(), meta)
+    return Golden(PREFIX + name, packed.arrays(), meta)
 
 
 def _found(subject: Subject, packed: Packed, tally: Tally) -> Iterator[tuple[str, Sample, dict[str, Any]]]:

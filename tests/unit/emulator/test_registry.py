@@ -26,7 +26,8 @@ def test_what_a_family_widens_is_computed_in_float32_and_written_where_it_change
         torch.add(x, 1, out=out)
         total.add_(x)
 
-    family = Family("of a test", wide=("A",))
+    family = Family("of a test")
+    family.wide = ("A",)
     for name in "AB":
         family.op(f"aclnn{name}(Tensor x, inout Tensor total, out Tensor out)", body, into=True)
     x, total, out = (torch.ones(3, dtype=torch.float16) for _ in range(3))

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from pytest_ascend.errors import AscendError, GoldenError
-from pytest_ascend.golden import Content, Golden, GoldenRecipe, GoldenStore, Provenance, commands
+from pytest_ascend.golden import Golden, GoldenRecipe, GoldenStore, Provenance, commands
 from pytest_ascend.golden import files as stored
 from pytest_ascend.golden.files import Entry, decode_manifest, encode_manifest, is_id, locked
 from pytest_ascend.golden.store import NAME, Changes
@@ -271,7 +271,7 @@ def said_by(
 
 
 def test_a_golden_says_how_it_was_made(tmp_path: Path) -> None:
-    content = Content({"x": torch.ones(1)}, {"b": 3, "c": 4})
+    content = Golden("ops/relu", {"x": torch.ones(1)}, {"b": 3, "c": 4})
     made = recipe(make=lambda: content, version=7, seed="s", meta={"a": 1, "b": 2})
     said_by(GoldenStore(tmp_path), made)
     store = GoldenStore(tmp_path)

@@ -7,7 +7,8 @@ import torch
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.operators import community
-from pytest_ascend.operators.community import TensorSpec, compute
+from pytest_ascend.operators.community import compute
+from pytest_ascend.operators.samples import Values
 from pytest_ascend.precision import compare
 from pytest_ascend.run.reference import cpu_reference
 
@@ -50,7 +51,7 @@ def test_a_table_becomes_cases_that_agree(tmp_path):
         "user/cases.csv/relu/forward/bfloat16",
     ]
     assert found["user/cases.csv/abs/forward/float16"].args == (
-        TensorSpec(shape=(16, 2), dtype="float16", low=-1000, high=-10),
+        Values(shape=(16, 2), kind="uniform", dtype="float16", low=-1000, high=-10),
     )
     assert all(judged(call) for call in found.values())
 

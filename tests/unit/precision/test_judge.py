@@ -28,8 +28,9 @@ from pytest_ascend.precision.error_model import (
     judge_quickly,
     octaves,
 )
-from pytest_ascend.precision.errors import Measurement, Nonfinite, QuickMeasurement, block_size, measure
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Setting
+from pytest_ascend.precision.errors import Measurement, Nonfinite, block_size, measure
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS
+from pytest_ascend.precision.settings import Request, Setting, standard_of
 from pytest_ascend.precision.tallies import ZERO_EXPONENT, Entries, Sums
 
 USE, SINGLE = ALLOWANCES, FORMATS[torch.float32]
@@ -56,11 +57,13 @@ def test_how_much_of_a_limit_is_used_up(value: float, limit: float, used: float)
 
 
 def of(**fields: Any) -> Setting:
-    return Setting(**{"format": SINGLE, "root_mean_square": 1.0, **fields})
+    asked = {name: fields.pop(name) for name in ("accumulation", "scale", "branching", "sampled") if name in fields}
+    request = Request(standard=standard_of(None), **asked)
+    return Setting(**{"format": SINGLE, "root_mean_square": 1.0, "request": request, **fields})
 
 
-def look(count: int = 1000, **fields: float) -> QuickMeasurement:
-    return QuickMeasurement(count=count, **fields)  # type: ignore[arg-type]
+def look(count: int = 1000, **fields: float) -> Sums:
+    return Sums(SINGLE, count=count, **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("by", [0.999, 1.001])
@@ -94,11 +97,11 @@ def test_a_first_look_accepts_what_sums_explain_where_no_reference_run_decides(c
     setting = of(accumulation=1000)
     limit = float(inner_by_model(setting, np.array([-100_000]), USE, factor)[0])
     for by in (0.999, 1.001):
-        seen = look(count=count, furthest=limit * by, ulp_max=50.0)
+        seen = look(count=count, abs_max=limit * by, ulp_max=50.0)
         found = judge_quickly(seen, setting, USE, is_beside=False)
         assert (found is not None) is (by < 1)
         assert judge_quickly(seen, setting, USE, is_beside=True) is None
-    near = look(count=count, furthest=limit * 0.5, ulp_max=2.0)  # where a shared direction would be seen
+    near = look(count=count, abs_max=limit * 0.5, ulp_max=2.0)  # where a shared direction would be seen
     assert (judge_quickly(near, setting, USE, is_beside=False) is None) is (count >= FEW)
     rounded = judge_quickly(look(count=count, ulp_max=1.8), setting, USE, is_beside=True)
     assert rounded is not None
@@ -202,7 +205,10 @@ def test_a_block_may_be_as_wrong_as_four_times_the_worst_of_reference_runs(accum
     assert (found.block, found.rule) == (2, "root mean square error of one block")
     assert found.value == pytest.approx(math.sqrt(squares[0][2]) * ulp, rel=1e-4)
     assert found.limit == pytest.approx(limit, rel=1e-4)
-    for nothing in (replace(setting, distinct=FEW - 1), replace(setting, branching=True)):
+    for nothing in (
+        replace(setting, distinct=FEW - 1),
+        replace(setting, request=replace(setting.request, branching=True)),
+    ):
         assert _blocks(measured(actual, expected, *runs), nothing, USE).limit == INF
     assert _blocks(measured(actual, expected), setting, USE).limit == INF
     assert judge_by_model(measured(actual, expected, *runs), setting).is_broken

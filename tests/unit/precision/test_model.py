@@ -25,7 +25,8 @@ from pytest_ascend.precision.error_model import (
     sliding_max,
     sliding_sum,
 )
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Setting
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances
+from pytest_ascend.precision.settings import Request, Setting, standard_of
 from pytest_ascend.precision.tallies import EXACT_UP_TO, Entries, Spread, percentile
 
 scipy_stats = pytest.importorskip("scipy.stats")
@@ -48,7 +49,7 @@ def test_the_factor_falls_with_the_count_and_stays_from_where_errors_are_not_ind
 def test_few_exact_results_may_have_an_error_that_they_do_not_show(count: int) -> None:
     """A standard deviation of 0.3 ulp of up to 8 of them, 0.3 * 8 / count of more, with the usual factors."""
     exact = octaves([spread(([1.0] * count, [0.0] * count)).entries()], SINGLE, 0, 1)
-    setting = Setting(format=SINGLE, root_mean_square=1e9, accumulation=None, distinct=count)
+    setting = of(root_mean_square=1e9, distinct=count)
     (limit,) = ErrorModel(exact, setting, np.array([0]), ALLOWANCES).limits(count).element
     assumed = 0.3 * min(1, 8 / count) * np.sqrt(count / scipy_stats.chi2.ppf(ALLOWANCES.luck, count))
     ulps = ALLOWANCES.element_ulps + chance_of(count, ALLOWANCES) * assumed
@@ -134,7 +135,9 @@ USE = Allowances(
 
 
 def of(**fields: Any) -> Setting:
-    return Setting(**{"format": SINGLE, "root_mean_square": 3.0, **fields})
+    asked = {name: fields.pop(name) for name in ("accumulation", "scale", "branching", "sampled") if name in fields}
+    request = Request(standard=standard_of(None), **asked)
+    return Setting(**{"format": SINGLE, "root_mean_square": 3.0, "request": request, **fields})
 
 
 def limit_beside(inner: float, **fields: bool) -> float:

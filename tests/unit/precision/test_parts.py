@@ -11,9 +11,10 @@ import torch.nn.functional as F
 
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.error_model import inner_by_model
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Setting
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS
 from pytest_ascend.precision.layers import relative_error
 from pytest_ascend.precision.orders import other_order
+from pytest_ascend.precision.settings import Request, Setting, standard_of
 from pytest_ascend.precision.stand_ins import rms_norm, rotary_mul, swiglu
 from pytest_ascend.system.errors import UsageError
 
@@ -32,7 +33,8 @@ def test_sums_may_err_by_their_length_and_the_larger_of_their_scale_and_value(
 ) -> None:
     usual = 3.0
     for finer, times in ((True, 1), (False, 2)):
-        setting = Setting(format=FORMATS[dtype], root_mean_square=usual, accumulation=terms, finer=finer)
+        request = Request(standard=standard_of(None), accumulation=terms)
+        setting = Setting(format=FORMATS[dtype], root_mean_square=usual, request=request, finer=finer)
         found = inner_by_model(setting, np.array([exponent]), ALLOWANCES, 4.0)
         # Of numbers from 2**exponent on, the largest is just below 2**(exponent + 1); sums are kept in 24 bits.
         assert found == pytest.approx(times * 4.0 * math.sqrt(terms) * 2.0**-24 * max(usual, 2.0 ** (exponent + 1)))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pytest_ascend.errors import GoldenError
-from pytest_ascend.golden import Content, Golden, GoldenStore, Provenance
+from pytest_ascend.golden import Golden, GoldenStore, Provenance
 from pytest_ascend.operators import reference as stored
 from pytest_ascend.operators import replay
 from pytest_ascend.operators.operator import FAMILIES, FLOATS, Operator
@@ -102,7 +102,7 @@ def test_each_operator_offers_one_golden_that_says_who_admitted_it() -> None:
     wanted = {replay.PREFIX + name for name in names()}
     assert offered.keys() == wanted | {golden_id(operator) for operator in OPERATORS.values()}
     made = offered["ops/exp"].make()
-    assert isinstance(made, Content)
+    assert isinstance(made, Golden)
     assert made.meta["admitted_by"] == "torch float64; numpy float64"
 
 
