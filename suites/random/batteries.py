@@ -244,6 +244,8 @@ def _apart(device: torch.device) -> Iterator[str]:
         yield "on two streams in turn, other numbers are drawn than on one"
     if backend.device_count() > 1 and not torch.equal(backend.get_rng_state(other), state):
         yield "to draw on one card changes what another one draws"
+    if len({(backend.seed(), backend.initial_seed()) for _ in range(9)}) < 9:
+        yield "seed() gives the same seed again"
 
 
 def _sure(device: torch.device) -> Iterator[str]:

@@ -106,7 +106,7 @@ def _across(at: At, views: Moves) -> None:
 _VIEWS: Moves = {
     "diagonal": torch.diagonal, "unbind": lambda x: x.unbind()[1], "tensor_split": lambda x: x.tensor_split(3)[2],
     "unfold": lambda x: x.unfold(1, 2, 3), "mT": lambda x: x.mT[1:], "movedim": lambda x: x.movedim(0, 1)[1],
-    "as_strided": lambda x: x.as_strided((2, 3), (7, 2), 3), "bits": lambda x: x.view(torch.int16)[:, ::4],
+    "as_strided": lambda x: x.as_strided((2, 3), (7, 2), 3), "bits": lambda x: x[1:].view(torch.int16)[:, ::4],
     "detach": lambda x: x.detach()[1], "expand_as": lambda x: x[2].expand_as(x)[4], "hsplit": lambda x: x.hsplit(2)[0],
     "reshape": lambda x: x.reshape(3, 12)[2], "contiguous": lambda x: x.contiguous()[4], "to": lambda x: x.to(x.device),
     "imag": lambda x: torch.view_as_complex(x.view(torch.float32).view(6, 3, 2)).imag[2:4], "clone": torch.clone,
@@ -228,7 +228,7 @@ OTHER_MOVES: Moves = {
     "scatter-narrow": lambda x: x.view(16, -1).scatter(0, _places(x).view(16, -1)[:1, :7] % 16, x.view(64, -1)[:3]),
     "scatter": lambda x: torch.zeros_like(x).scatter(0, _places(x), x),
     "where": lambda x: torch.where(_places(x) % 3 == 0, x, x.flip(0)), "pad": lambda x: F.pad(x.view(16, -1), (3, 2)),
-    "repeat": lambda x: x[:64].repeat(5), "repeat_interleave": lambda x: x[:64].repeat_interleave(3),
+    "repeat": lambda x: x[:64].repeat(5), "repeat_interleave": lambda x: x[:64].repeat_interleave(_places(x[:64]) % 3),
     "tril": lambda x: x.view(32, -1).tril(-1), "masked_select": lambda x: x.masked_select(_places(x) % 3 == 0),
     "getitem-mask-transposed": lambda x: x.view(16, -1).mT[(_places(x) % 3 == 0).view(16, -1).mT],
     "nonzero-transposed": lambda x: (_places(x) % 3 == 0).view(16, -1).mT.nonzero().to(x.dtype),

@@ -165,13 +165,6 @@ def _refused(at: At, name: str, dtype: torch.dtype = torch.float32) -> None:
 def _of_cards(at: At, one: T, there: int) -> Mapping[str, Callable[[], object]]:
     """Return calls that name a card that there is not, or tensors of two cards."""
     backend, beyond, here = at.backend, torch.device(at.device.type, there), one.cpu()
-    first = one.to(torch.device(at.device.type, 0))
-    of_two = {
-        "add": lambda: one + first, "mm": lambda: one @ first, "cat": lambda: torch.cat([one, first]),
-        "index": lambda: first[one.long()], "out=": lambda: torch.add(one, one, out=first),
-        "linear": lambda: F.linear(first, one), "where": lambda: torch.where(first > 0, one, one),
-        "foreach": lambda: torch._foreach_add([one], [first]), "in place": lambda: first.add_(one),  # noqa: SLF001
-    }  # fmt: skip
     asks = ("set_device", "synchronize", "get_device_properties", "mem_get_info", "memory_allocated", "current_stream",
         "memory_stats", "reset_peak_memory_stats", "default_stream", "get_device_name", "get_rng_state")  # fmt: skip
     return {
@@ -183,7 +176,6 @@ def _of_cards(at: At, one: T, there: int) -> Mapping[str, Callable[[], object]]:
         "index": lambda: here[one.long()], "out=": lambda: torch.add(one, one, out=here),
         "linear": lambda: F.linear(one, here), "embedding": lambda: F.embedding(one.long(), here),
         "generator": lambda: one.bernoulli(generator=torch.Generator()),
-        **({f"{name} of two cards": call for name, call in of_two.items()} if first.device != one.device else {}),
     }  # fmt: skip
 
 

@@ -140,10 +140,18 @@ def _by_event_reused(at: At, first: Any, second: Any) -> None:
     event.record(second)
 
 
+def _by_plain_event(at: At, first: Any, second: Any) -> None:
+    """Use the event of all devices, which torch has since 2.6, with this device's streams."""
+    event = torch.Event(at.device) if hasattr(torch, "accelerator") else at.backend.Event()
+    event.record(first)
+    second.wait_event(event)
+
+
 #: How a stream, the second, waits for the first, and what is wrong if it does not.
 ORDERS: Mapping[str, tuple[Callable[[At, Any, Any], None], str]] = {
     "wait-stream": (lambda _, a, b: b.wait_stream(a), "Stream.wait_stream() does not wait for the other stream's work"),
     "wait-event": (_by_event, "Stream.wait_event() does not wait for what the event was recorded after"),
+    "plain-event": (_by_plain_event, "Stream.wait_event() does not wait for a torch.Event"),
     "event-again": (_by_event_reused, "an event that is recorded again loses what is waited for"),
 }
 
