@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from pytest_ascend.environment.chips import npu_of
 from pytest_ascend.migration.census import NAMESPACES, OnChip, bring_up, encode, read, take
-from pytest_ascend.records.census import KINDS, PARTS, Census, compare
+from pytest_ascend.records.census import KINDS, PARTS, SCHEMA, Census, compare
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import canonical_json, write_file
 
@@ -92,21 +92,24 @@ def diff(old: Path, new: Path, as_json: bool) -> None:
     An operator is lost if it was not left to the CPU in OLD, and in NEW is, or is missing; operators that torch itself
     removed are listed separately. torch_npu's own operators come first. Exit code 1 if anything was lost.
     """
-    difference = compare(read(old), read(new))
+    before, after = read(old), read(new)
+    difference = compare(before, after)
     if as_json:
-        click.echo(canonical_json(difference.to_dict(), indent=1))
-        sys.exit(1 if difference.lost else 0)
-    click.echo(f"old: {_versions(difference.old)}\nnew: {_versions(difference.new)}")
-    for part in PARTS:
-        for name, change in getattr(difference, part).items():
+        parts = {part: {name: each._asdict() for name, each in found.items()} for part, found in difference.items()}
+        said = {"schema": SCHEMA, "type": "census-diff", "old": before.stack, "new": after.stack, **parts}
+        click.echo(canonical_json(said, indent=1))
+        sys.exit(1 if difference["lost"] else 0)
+    click.echo(f"old: {_versions(before)}\nnew: {_versions(after)}")
+    for part, found in difference.items():
+        for name, change in found.items():
             click.echo(f"{part:<8} {name}: {change.before} -> {change.after}")
-    counts = {part: len(getattr(difference, part)) for part in PARTS}
+    counts = {part: len(found) for part, found in difference.items()}
     # Changes that torch_npu did not make.
     other = {"removed": "removed by torch itself", "added": "added by torch itself"}
     click.echo(
         ", ".join(f"{counts[part]:,} {other.get(part, part)}" for part in PARTS if part not in other or counts[part])
     )
-    sys.exit(1 if difference.lost else 0)
+    sys.exit(1 if difference["lost"] else 0)
 
 
 def _on_chip(found: OnChip) -> str:
