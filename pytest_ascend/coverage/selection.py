@@ -37,14 +37,6 @@ class CollectedCases:
     elsewhere: Mapping[str, Case] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """The cases that must run; ``narrowed`` says why they are not all cases, "" if they are."""
-
-    cases: tuple[Case, ...]
-    narrowed: str = ""
-
-
 def concerns(case: Case, level: str, device: str) -> bool:
     """Whether a run at ``level`` on a kind of device, such as "npu" or "cpu", must run a case.
 
@@ -76,8 +68,8 @@ def plan(
     scope: str,
     paths: Sequence[str],
     narrowed_by: Sequence[str],
-) -> Plan:
-    """Compare the collected cases with the frozen manifest, and return the plan.
+) -> tuple[tuple[Case, ...], str]:
+    """Compare the collected cases with the frozen manifest: return those that must run, and why these are not all.
 
     All cases of ``level`` in the manifest must run; if the user narrowed the run, all collected cases. Cases of the
     user's own tests must always run.
@@ -95,5 +87,5 @@ def plan(
     narrowed = "; ".join(reasons)
     has_all = bool(due) and due.keys() <= found.keys() and not collected.deselected
     if has_all or not narrowed:
-        return Plan(cases=tuple((due | found).values()))
-    return Plan(cases=tuple(found.values()), narrowed=narrowed)
+        return tuple((due | found).values()), ""
+    return tuple(found.values()), narrowed
