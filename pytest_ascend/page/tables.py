@@ -189,11 +189,10 @@ def charts(results: Iterable[ResultRecord]) -> tuple[Chart, ...]:
     results = tuple(results)
     slow = []
     for result, verdict in ((one, each) for one in results for each in one.verdicts):
-        metrics = (verdict.metrics.get(name) for name in ("slowdown", "low", "high"))
-        interval = [each for each in metrics if isinstance(each, int | float)]
-        if len(interval) == 3 and math.isfinite(interval[0]):
-            slow.append(chart.Slowdown(evidence.line(result.case.id), verdict.agrees, *interval))
-    slow.sort(key=lambda each: (each.agrees, -each.value))
+        value, low, high = (verdict.metrics.get(name) for name in ("slowdown", "low", "high"))
+        if value is not None and low is not None and high is not None and math.isfinite(value):
+            slow.append((evidence.line(result.case.id), verdict.agrees, value, low, high))
+    slow.sort(key=lambda each: (each[1], -each[2]))
     title = str(say("chart.slowdowns-title"))
     rows = [*([chart.slowdowns(title, slow[:SLOWDOWNS_LIMIT])] if slow else []), *_depths(results)]
     others: list[Chart] = []
