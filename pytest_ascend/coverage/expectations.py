@@ -199,7 +199,11 @@ class Expectations:
 
 def load(files: Sequence[Path], stack: Stack) -> Expectations:
     """Read the known deviations of a combination from files. Raises UsageError for a missing or malformed file."""
-    return _applying((entry for file in files for entry in _read(file)), stack)
+    hint, found = "docs/expectations.md describes the file", list[Expectation]()
+    for file in files:
+        with told(f"the expectations in {file} cannot be read", hint, OSError, ValueError, RecursionError, why=str):
+            found += _entries(read_regular(file, LIMIT_BYTES), str(file))
+    return _applying(found, stack)
 
 
 def parse(content: bytes, stack: Stack) -> Expectations:
@@ -214,12 +218,6 @@ def today() -> date:
 
 def _applying(entries: Iterable[Expectation], stack: Stack) -> Expectations:
     return Expectations(tuple(entry for entry in entries if entry.applies(stack)), stack.chip)
-
-
-def _read(file: Path) -> list[Expectation]:
-    hint = "docs/expectations.md describes the file"
-    with told(f"the expectations in {file} cannot be read", hint, OSError, ValueError, RecursionError, why=str):
-        return list(_entries(read_regular(file, LIMIT_BYTES), str(file)))
 
 
 def _entries(content: bytes, file: str) -> Iterator[Expectation]:
