@@ -14,12 +14,12 @@ from pytest_ascend.system.text import some_of
 BUNDLED = "bundled"
 PART = "part of the bundled suites"
 OWN = "tests of one's own"
-#: Tests selected by an option -> their description instead of a path.
+#: Tests selected by an option -> the option's field, and their description instead of a path.
 NAMED = {
-    "user/model.py": OWN_MODEL,
-    "user/cases.py": "cases of --ascend-cases",
-    "user/library.py": "operators of --ascend-library",
-    "ops/exploring.py": "exploring",
+    "user/model.py": ("model", OWN_MODEL),
+    "user/cases.py": ("cases", "cases of --ascend-cases"),
+    "user/library.py": ("library", "operators of --ascend-library"),
+    "ops/exploring.py": ("explore_s", "exploring"),
 }
 
 
@@ -79,7 +79,8 @@ def plan(
     reasons = list(narrowed_by)
     if scope == PART:
         within = [each.rpartition("/suites/")[2] for each in paths]
-        reasons.append(NAMED.get(within[0]) or f"{scope}: {some_of(within)}")
+        _, named = NAMED.get(within[0], ("", ""))
+        reasons.append(named or f"{scope}: {some_of(within)}")
     elif scope != BUNDLED:
         reasons.append(f"{scope}: {some_of(paths)}")
     if collected.deselected and not narrowed_by:
