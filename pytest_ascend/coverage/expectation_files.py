@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -27,6 +26,10 @@ _NEEDED = ("outcome", "reason", "source", "expires")
 _TEXTS = ("cause", "why", "owner", "says")
 _FLAGS = ("confirmed", "by_design", "optional")
 _MESSAGE = "message"
+#: Sources of derived entries, which decide what explains the outcome of a case: torch's dispatcher for kernels of
+#: torch_npu, CANN's lists of dtypes for its operators, the judge for numbers that are right on some chips, and the
+#: outcome's own message.
+SOURCES = ("dispatcher", "dtypes", "numbers", _MESSAGE)
 _KEYS = {*_NEEDED, *_TEXTS, *_FLAGS, *RANGES, "cases", "chips", "devices", "derived"}
 #: Keys of schema 1: one pattern of chips; true or false for emulated devices or real ones.
 _OLD_KEYS = {*_NEEDED, "cases", "chip", "emulated", "owner", "says", *RANGES}
@@ -124,23 +127,10 @@ _REFUSED_TO_MULTIPLY = "does not support bf16 / fp32 for calculations"
 _OPERATOR = re.compile(r"\b(aclnn\w+)")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
-    """Evidence beside an outcome: ``fallbacks`` are operators that the CPU computed, such as "aten::lcm".
-
-    ``chip`` is the device's, such as "Ascend310P3"; ``deviations`` are the documented deviations of chips that together
-    explain every error, by the names of :mod:`pytest_ascend.records.verdict`; none if any error is left.
-    """
-
-    fallbacks: Sequence[str] = ()
-    chip: str = ""
-    deviations: frozenset[str] = frozenset()
-
-
-def _dtypes(found: Outcome, evidence: Evidence) -> str:
+def _dtypes(found: Outcome, chip: str) -> str:
     """Name CANN's operator and the dtype that it refuses, if CANN's own list for the chip does not have it."""
     text = f"{found.reason}\n{found.detail}"
-    if not (kind := family(evidence.chip)):
+    if not (kind := family(chip)):
         return ""
     if _REFUSED_TO_MULTIPLY in text and kind.halves:
         return "products that keep float32"
@@ -155,15 +145,19 @@ def _dtypes(found: Outcome, evidence: Evidence) -> str:
     return f"{names[0]} of {refused[1].lower()}" if names else ""
 
 
-#: Sources of derived entries, each with the function that names the gap of the stack which explains the outcome of a
-#: case, "" for none: torch's dispatcher for kernels of torch_npu, CANN's lists of dtypes for its operators,
-#: the judge for numbers that are right on some chips, and the outcome's own message.
-SOURCES: Mapping[str, Callable[[Outcome, Evidence], str]] = {
-    # Name the operators that the CPU computed: those for which torch's dispatcher has no torch_npu kernel.
-    "dispatcher": lambda _, evidence: ", ".join(sorted(evidence.fallbacks)),
-    "dtypes": _dtypes,
-    # Name the deviations that explain every error.
-    "numbers": lambda _, evidence: ", ".join(sorted(evidence.deviations)),
-    # The outcome's message; the cause has the part that identifies it.
-    _MESSAGE: lambda found, _: one_line(found.reason),
-}
+def gap(source: str, found: Outcome, fallbacks: Sequence[str], chip: str, deviations: frozenset[str]) -> str:
+    """Name the gap of the stack that explains the outcome of a case by one of :data:`SOURCES`, "" for none.
+
+    ``fallbacks`` are operators that the CPU computed, such as "aten::lcm"; ``chip`` is the device's, such as
+    "Ascend310P3"; ``deviations`` are the documented deviations of chips that together explain every error, by the names
+    of :mod:`pytest_ascend.records.verdict`; none if any error is left.
+    """
+    return {
+        # Name the operators that the CPU computed: those for which torch's dispatcher has no torch_npu kernel.
+        "dispatcher": ", ".join(sorted(fallbacks)),
+        "dtypes": _dtypes(found, chip),
+        # Name the deviations that explain every error.
+        "numbers": ", ".join(sorted(deviations)),
+        # The outcome's message; the cause has the part that identifies it.
+        _MESSAGE: one_line(found.reason),
+    }[source]

@@ -21,7 +21,6 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from pytest_ascend.coverage import expectation_files
-from pytest_ascend.coverage.expectation_files import Evidence
 from pytest_ascend.environment import cards
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import Disputed, Failed, Fallback, Outcome, Passed, Unsupported, Waived
@@ -149,15 +148,12 @@ class Known:
         """Return the outcome of the case and its waiver, empty for none. ``fallbacks`` are operators on the CPU,
         ``deviations`` the documented deviations of chips that explain every error.
         """
-        is_known_here = deviations <= {each.says for each in self.derived}
-        evidence = Evidence(
-            fallbacks=fallbacks, chip=self.chip, deviations=deviations if is_known_here else frozenset()
-        )
+        explained = deviations if deviations <= {each.says for each in self.derived} else frozenset()
         judged = self.entry.judge(found, today) if self.entry else found
         if isinstance(judged, (Waived, Disputed)) and self.entry:
             return judged, self.entry.waiver(found)
         for each in self.derived:
-            lacking = expectation_files.SOURCES[each.derived](found, evidence)
+            lacking = expectation_files.gap(each.derived, found, fallbacks, self.chip, explained)
             is_said = each.says in f"{found.reason}\n{found.detail}"
             if found.name == each.outcome and lacking and is_said and today <= each.expires:
                 # A test of the same operator and dtype may not have passed on a real card, for the same reason.
@@ -203,7 +199,11 @@ class Expectations:
 
 def load(files: Sequence[Path], stack: Stack) -> Expectations:
     """Read the known deviations of a combination from files. Raises UsageError for a missing or malformed file."""
-    return _applying((entry for file in files for entry in _read(file)), stack)
+    hint, found = "docs/expectations.md describes the file", list[Expectation]()
+    for file in files:
+        with told(f"the expectations in {file} cannot be read", hint, OSError, ValueError, RecursionError, why=str):
+            found += _entries(read_regular(file, LIMIT_BYTES), str(file))
+    return _applying(found, stack)
 
 
 def parse(content: bytes, stack: Stack) -> Expectations:
@@ -218,12 +218,6 @@ def today() -> date:
 
 def _applying(entries: Iterable[Expectation], stack: Stack) -> Expectations:
     return Expectations(tuple(entry for entry in entries if entry.applies(stack)), stack.chip)
-
-
-def _read(file: Path) -> list[Expectation]:
-    hint = "docs/expectations.md describes the file"
-    with told(f"the expectations in {file} cannot be read", hint, OSError, ValueError, RecursionError, why=str):
-        return list(_entries(read_regular(file, LIMIT_BYTES), str(file)))
 
 
 def _entries(content: bytes, file: str) -> Iterator[Expectation]:

@@ -14,12 +14,12 @@ from pytest_ascend.system.text import some_of
 BUNDLED = "bundled"
 PART = "part of the bundled suites"
 OWN = "tests of one's own"
-#: Tests selected by an option -> their description instead of a path.
+#: Tests selected by an option -> the option's field, and their description instead of a path.
 NAMED = {
-    "user/model.py": OWN_MODEL,
-    "user/cases.py": "cases of --ascend-cases",
-    "user/library.py": "operators of --ascend-library",
-    "ops/exploring.py": "exploring",
+    "user/model.py": ("model", OWN_MODEL),
+    "user/cases.py": ("cases", "cases of --ascend-cases"),
+    "user/library.py": ("library", "operators of --ascend-library"),
+    "ops/exploring.py": ("explore_s", "exploring"),
 }
 
 
@@ -35,14 +35,6 @@ class CollectedCases:
     places: Mapping[str, str] = field(default_factory=dict)
     deselected: int = 0
     elsewhere: Mapping[str, Case] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """The cases that must run; ``narrowed`` says why they are not all cases, "" if they are."""
-
-    cases: tuple[Case, ...]
-    narrowed: str = ""
 
 
 def concerns(case: Case, level: str, device: str) -> bool:
@@ -76,8 +68,8 @@ def plan(
     scope: str,
     paths: Sequence[str],
     narrowed_by: Sequence[str],
-) -> Plan:
-    """Compare the collected cases with the frozen manifest, and return the plan.
+) -> tuple[tuple[Case, ...], str]:
+    """Compare the collected cases with the frozen manifest: return those that must run, and why these are not all.
 
     All cases of ``level`` in the manifest must run; if the user narrowed the run, all collected cases. Cases of the
     user's own tests must always run.
@@ -87,7 +79,8 @@ def plan(
     reasons = list(narrowed_by)
     if scope == PART:
         within = [each.rpartition("/suites/")[2] for each in paths]
-        reasons.append(NAMED.get(within[0]) or f"{scope}: {some_of(within)}")
+        _, named = NAMED.get(within[0], ("", ""))
+        reasons.append(named or f"{scope}: {some_of(within)}")
     elif scope != BUNDLED:
         reasons.append(f"{scope}: {some_of(paths)}")
     if collected.deselected and not narrowed_by:
@@ -95,5 +88,5 @@ def plan(
     narrowed = "; ".join(reasons)
     has_all = bool(due) and due.keys() <= found.keys() and not collected.deselected
     if has_all or not narrowed:
-        return Plan(cases=tuple((due | found).values()))
-    return Plan(cases=tuple(found.values()), narrowed=narrowed)
+        return tuple((due | found).values()), ""
+    return tuple(found.values()), narrowed

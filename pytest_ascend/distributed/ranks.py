@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,69 +146,60 @@ class Place:
     folder: Path
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
-    """What a rank needs before its first call; ``devices`` are the indices of the devices of all ranks."""
+def _work(rank: int, store: Path, first: Mapping[str, Any], channel: Channel) -> None:
+    """Be a rank: join the group that the ``first`` call asks for, then answer calls until there are none."""
+    # Redirect the output of this process and its libraries to a file: the terminal belongs to the parent
+    with output_file(store, rank).open("ab") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    warnings.simplefilter("ignore")  # torch's warnings about its own names do not matter here
+    device = None
+    while "function" in (call := channel.receive()):
+        try:
+            device = device or _joined(rank, store, first)
+            place = Place(rank, first["count"], device, Path(call["folder"]))
+            module, _, attribute = call["function"].partition(":")
+            function = reduce(getattr, attribute.split("."), importlib.import_module(module))
+            answer = _answer(function(place, **call["arguments"]), place)  # type: ignore[operator]
+        except Exception as error:  # noqa: BLE001 - whatever a rank raises is its answer
+            answer = {"failure": f"{type(error).__name__}: {error}", "detail": traceback.format_exc()}
+        channel.send(**answer)
 
-    kind: str
-    rank: int
-    devices: Sequence[int]
-    store: Path
-    limit_s: float
 
-    def live(self, channel: Channel) -> None:
-        """Join the group, then answer calls until there are none."""
-        # Redirect the output of this process and its libraries to a file: the terminal belongs to the parent
-        with output_file(self.store, self.rank).open("ab") as file:
-            for stream in (1, 2):
-                os.dup2(file.fileno(), stream)
-        warnings.simplefilter("ignore")  # torch's warnings about its own names do not matter here
-        device = None
-        while "function" in (call := channel.receive()):
-            try:
-                device = device or self._join()
-                place = Place(self.rank, len(self.devices), device, Path(call["folder"]))
-                module, _, attribute = call["function"].partition(":")
-                function = reduce(getattr, attribute.split("."), importlib.import_module(module))
-                answer = _answer(function(place, **call["arguments"]), place)  # type: ignore[operator]
-            except Exception as error:  # noqa: BLE001 - whatever a rank raises is its answer
-                answer = {"failure": f"{type(error).__name__}: {error}", "detail": traceback.format_exc()}
-            channel.send(**answer)
+def _joined(rank: int, store: Path, call: Mapping[str, Any]) -> torch.device:
+    count, kind, devices, limit_s = (call[name] for name in ("count", "kind", "devices", "limit_s"))
+    emulated = max(max(devices) + 1, count, int(os.environ.get("PYTEST_ASCEND_EMULATED_DEVICES", "1")))
+    # A rank that waits for another reports it before the call's time is over.
+    waits_s = str(max(2, int(limit_s / 2)))
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(count),
+        LOCAL_WORLD_SIZE=str(count),
+        PYTEST_ASCEND_EMULATED_DEVICES=str(emulated),
+        HCCL_EXEC_TIMEOUT=waits_s,
+        HCCL_CONNECT_TIMEOUT=waits_s,
+    )
+    import torch
+    from torch import distributed
 
-    def _join(self) -> torch.device:
-        count, given = len(self.devices), int(os.environ.get("PYTEST_ASCEND_EMULATED_DEVICES", "1"))
-        emulated = max(max(self.devices) + 1, count, given)
-        # A rank that waits for another reports it before the call's time is over.
-        waits_s = str(max(2, int(self.limit_s / 2)))
-        os.environ.update(
-            RANK=str(self.rank),
-            LOCAL_RANK=str(self.rank),
-            WORLD_SIZE=str(count),
-            LOCAL_WORLD_SIZE=str(count),
-            PYTEST_ASCEND_EMULATED_DEVICES=str(emulated),
-            HCCL_EXEC_TIMEOUT=waits_s,
-            HCCL_CONNECT_TIMEOUT=waits_s,
-        )
-        import torch
-        from torch import distributed
+    torch.set_num_threads(1)
+    if kind == "npu":
+        from pytest_ascend.device.npu import Npu, show_only
 
-        torch.set_num_threads(1)
-        if self.kind == "npu":
-            from pytest_ascend.device.npu import Npu, show_only
-
-            npu = Npu(show_only(self.devices)[self.rank], emulated=os.environ.get("PYTEST_ASCEND_EMULATED") == "1")
-            device = npu.torch_device()
-            npu.pin_numerics()
-        else:
-            device = torch.device(self.kind, self.devices[self.rank]) if self.kind != "cpu" else torch.device("cpu")
-        distributed.init_process_group(
-            {"npu": "hccl", "cuda": "nccl", "cpu": "gloo"}[self.kind],
-            store=distributed.FileStore(str(self.store), count),  # type: ignore[attr-defined]
-            rank=self.rank,
-            world_size=count,
-            timeout=timedelta(seconds=max(30.0, self.limit_s)),
-        )
-        return device
+        npu = Npu(show_only(devices)[rank], emulated=os.environ.get("PYTEST_ASCEND_EMULATED") == "1")
+        device = npu.torch_device()
+        npu.pin_numerics()
+    else:
+        device = torch.device(kind, devices[rank]) if kind != "cpu" else torch.device("cpu")
+    distributed.init_process_group(
+        {"npu": "hccl", "cuda": "nccl", "cpu": "gloo"}[kind],
+        store=distributed.FileStore(str(store), count),  # type: ignore[attr-defined]
+        rank=rank,
+        world_size=count,
+        timeout=timedelta(seconds=max(30.0, limit_s)),
+    )
+    return device
 
 
 def output_file(store: Path, rank: int) -> Path:
@@ -251,9 +242,8 @@ def live(channel: Channel, folder: Path) -> None:
                 _end(groups)  # they use the same devices
                 gc.collect()
                 store = Path(call["folder"]) / f"store-{time.monotonic_ns()}"
-                of_all = {"kind": call["kind"], "devices": call["devices"], "store": store, "limit_s": call["limit_s"]}
-                work = [Work(rank=each, **of_all) for each in range(call["count"])]
-                groups[key] = Group([start(each.live) for each in work], store, call["limit_s"])
+                ranks = [start(partial(_work, each, store, call)) for each in range(call["count"])]
+                groups[key] = Group(ranks, store, call["limit_s"])
             message = _supervised(groups[key], call, START_LIMIT_S if is_new else 0.0)
             if "failure" in message:
                 _end(groups)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from pytest_ascend.doctor import cann, combination, devices, files, settings  # noqa: F401  they register their checks
-from pytest_ascend.doctor.findings import CHECKS, SEVERITIES, Diagnosis, Rule
+from pytest_ascend.doctor.findings import CHECKS, SEVERITIES, Diagnosis, Finding
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.compatibility import Compatibility, load
 from pytest_ascend.environment.machine import Machine
@@ -16,7 +16,7 @@ from pytest_ascend.system.text import one_line
 
 #: All rules. Findings of one severity are in this order: causes of other findings come first.
 RULES = tuple(
-    Rule(id=name, severity=severity, why=why, remedy=remedy)
+    Finding(id=name, severity=severity, why=why, remedy=remedy)
     for name, (severity, why, remedy) in table("doctor/rules.json").items()
 )
 
@@ -37,7 +37,7 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
         machine = replace(machine, environ=environ)
     survey = Survey(machine, compatibility or load())
     seen = by_key((each.rule, each) for check in CHECKS for each in check(survey))
-    found = [rule.finding(each) for rule in RULES for each in seen.get(rule.id, ())[:MOST_OF_ONE]]
+    found = [rule.at(each) for rule in RULES for each in seen.get(rule.id, ())[:MOST_OF_ONE]]
     where = "this machine" if survey.machine.is_this else f"the files below {survey.machine.tree.root}"
     return Diagnosis(
         machine=(f"{where}{', a container' if survey.is_container else ''}"),

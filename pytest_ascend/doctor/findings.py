@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
@@ -54,43 +54,29 @@ def check(function: Check) -> Check:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
-    """A situation: its severity, why it matters, what to do."""
+class Finding:
+    """A situation: its severity, why it matters, what to do; and of one that was found, what was seen.
+
+    ``id`` names the rule and stays the same over releases. The rules are findings of which nothing was seen.
+    """
 
     id: str
     severity: str
+    what: str = ""
+    evidence: tuple[str, ...] = ()
     why: str
     remedy: str
+    card: int | None = None
 
-    def finding(self, seen: Observation) -> Finding:
-        """Return what a check found, in words that are safe to show."""
-        return Finding(
-            id=self.id,
-            severity=self.severity,
-            what=_plain(seen.what),
-            evidence=tuple(_plain(each) for each in seen.evidence if each),
-            why=self.why,
-            remedy=_plain(seen.remedy or self.remedy),
-            card=seen.card,
-        )
+    def at(self, seen: Observation) -> Finding:
+        """Return the situation with what a check found, in words that are safe to show."""
+        evidence, remedy = tuple(_plain(each) for each in seen.evidence if each), _plain(seen.remedy or self.remedy)
+        return replace(self, what=_plain(seen.what), evidence=evidence, remedy=remedy, card=seen.card)
 
 
 def _plain(text: str) -> str:
     """Make foreign text harmless: files, variables and process names may hold anything."""
     return one_line(text)[:600]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """One thing that the doctor found. ``id`` names the rule and stays the same over releases."""
-
-    id: str
-    severity: str
-    what: str
-    evidence: tuple[str, ...]
-    why: str
-    remedy: str
-    card: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,31 +6,15 @@ Source: the environment variable pages of Ascend/pytorch@9e73e708ab93 and the ch
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from pytest_ascend.doctor.findings import Observation, check
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.evidence import CHIP
 from pytest_ascend.system.bundled import table
 
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One variable: what it ``changes`` ("numbers", "speed", or the "order" of events and what errors show).
-
-    Values in ``defaults`` change nothing; ``effect`` says what others do.
-    """
-
-    changes: str
-    defaults: tuple[str, ...]
-    effect: str
-
-
-#: By name; in a file of data beside this module.
-SETTINGS: Mapping[str, Setting] = {
-    name: Setting(changes, tuple(defaults), effect)
-    for name, (changes, defaults, effect) in table("doctor/settings.json").items()
-}
+#: By variable: what it changes ("numbers", "speed", or the "order" of events and what errors show), the values that
+#: change nothing, and what others do.
+SETTINGS: Mapping[str, tuple[str, list[str], str]] = table("doctor/settings.json")
 
 
 def in_force(survey: Survey) -> dict[str, str]:
@@ -41,12 +25,12 @@ def in_force(survey: Survey) -> dict[str, str]:
 @check
 def changed(survey: Survey) -> Iterator[Observation]:
     """Settings that are not at their default."""
-    for name, setting in SETTINGS.items():
+    for name, (changes, defaults, effect) in SETTINGS.items():
         value = survey.environ.get(name)
-        is_default = value is None or value.lower() in [each.lower() for each in setting.defaults]
+        is_default = value is None or value.lower() in [each.lower() for each in defaults]
         if not is_default and survey.concerns_ascend:
-            said = f"{name} is set: {setting.effect}"
-            yield Observation(f"settings.{setting.changes}", said, (f"{name}={str(value)[:200]}",))
+            said = f"{name} is set: {effect}"
+            yield Observation(f"settings.{changes}", said, (f"{name}={str(value)[:200]}",))
 
 
 @check

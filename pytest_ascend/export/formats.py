@@ -66,16 +66,9 @@ ANNOTATIONS_LIMIT = 10
 
 #: JUnit's names of our outcomes; others are a plain pass.
 _JUNIT = {
-    "failed": "failure",
-    "fallback": "failure",
-    "unsupported": "failure",
-    "flaky": "failure",
-    "disputed": "skipped",
-    "errored": "error",
-    "not-run": "error",
-    "waived": "skipped",
-    "not-emulated": "skipped",
-    "not-judged": "skipped",
+    **dict.fromkeys(("failed", "fallback", "unsupported", "flaky"), "failure"),
+    **dict.fromkeys(("errored", "not-run"), "error"),
+    **dict.fromkeys(("disputed", "waived", "not-emulated", "not-judged"), "skipped"),
 }
 #: The relay's category of an outcome.
 _TRIAGE = {"failed": "backend", "fallback": "backend", "unsupported": "backend", "flaky": "flake", "not-run": "infra"}

@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from pytest_ascend.device import npu
 from pytest_ascend.environment.chips import NPUS, Chip, documented, family, objections, product_formats
@@ -67,48 +67,37 @@ def take() -> Census:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OnChip:
-    """CANN's documentation of a census's native operators on a chip.
+def on_chip(census: Census, chip: Chip) -> dict[str, Any]:
+    """Return what CANN's documentation says of a census's native operators on a chip, as builtins.
 
-    ``objections`` are by operator with its namespace; empty if the chip supports all dtypes that other chips support.
-    Operators whose function has no page are absent: nothing is known. If ``bfloat16`` is false, no operator supports
-    it, and no objection names it. ``float32_products`` is, by kind of product, what becomes of float32 by default.
+    ``objections`` are by operator with its namespace, none if the chip supports all dtypes that other chips support.
+    ``documented`` counts the operators whose function has a page: of others, nothing is known. If ``bfloat16`` is
+    false, no operator supports it, and no objection names it. ``float32_products`` is, by kind of product, what becomes
+    of float32 by default. Raises UsageError for a chip of unknown family.
     """
-
-    chip: str
-    bfloat16: bool
-    float32_products: Mapping[str, str]
-    objections: Mapping[str, tuple[str, ...]]
-
-    @classmethod
-    def of(cls, census: Census, chip: Chip) -> OnChip:
-        """Look up every native operator. Raises UsageError for a chip of unknown family."""
-        its = family(chip.name)
-        if its is None:
-            message = f"{chip.name}: CANN's documentation has nothing on it"
-            raise UsageError(message, hint=f"choose one of {', '.join(each.name for each in NPUS)}")
-        dtypes = [each for each in DTYPES if its.bfloat16 or each != "bfloat16"]
-        found = {
-            name: objections(operator, dtypes, its.name, own=True)
-            for name, kind in census.operators.items()
-            if kind == NATIVE and documented(operator := name.partition("::")[2])
-        }
-        return cls(chip=chip.name, bfloat16=its.bfloat16, float32_products=product_formats(its), objections=found)
-
-    @property
-    def objected(self) -> dict[str, tuple[str, ...]]:
-        """Return the operators with an objection."""
-        return {name: objections for name, objections in self.objections.items() if objections}
+    its = family(chip.name)
+    if its is None:
+        message = f"{chip.name}: CANN's documentation has nothing on it"
+        raise UsageError(message, hint=f"choose one of {', '.join(each.name for each in NPUS)}")
+    dtypes = [each for each in DTYPES if its.bfloat16 or each != "bfloat16"]
+    found = {
+        name: objections(operator, dtypes, its.name, own=True)
+        for name, kind in census.operators.items()
+        if kind == NATIVE and documented(operator := name.partition("::")[2])
+    }
+    return {
+        "chip": chip.name,
+        "bfloat16": its.bfloat16,
+        "float32_products": product_formats(its),
+        "documented": len(found),
+        "objections": {name: said for name, said in found.items() if said},
+    }
 
 
-def encode(census: Census, on_chip: OnChip | None = None) -> str:
+def encode(census: Census, documentation: Mapping[str, Any] | None = None) -> str:
     """Return the text of a census, one line per operator: the same wheel gives the same bytes on every machine."""
-    known = census.to_dict()
-    if on_chip:
-        objected = {name: list(objections) for name, objections in on_chip.objected.items()}
-        known["on_chip"] = {**asdict(on_chip), "documented": len(on_chip.objections), "objections": objected}
-    return canonical_json(known, indent=1) + "\n"
+    added = {"on_chip": documentation} if documentation else {}
+    return canonical_json({**census.to_dict(), **added}, indent=1) + "\n"
 
 
 def read(path: Path) -> Census:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Column, Table
 
 from pytest_ascend.environment.chips import npu_of
-from pytest_ascend.migration.census import NAMESPACES, OnChip, bring_up, encode, read, take
-from pytest_ascend.records.census import KINDS, PARTS, Census, compare
+from pytest_ascend.migration.census import NAMESPACES, bring_up, encode, on_chip, read, take
+from pytest_ascend.records.census import KINDS, PARTS, SCHEMA, Census, compare
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import canonical_json, write_file
 
@@ -53,13 +55,13 @@ def census(
     wanted_chip = npu_of(chip) if chip else None
     on_emulated = bring_up(emulated=emulated)
     taken = take()
-    on_chip = OnChip.of(taken, wanted_chip) if wanted_chip else None
+    documentation = on_chip(taken, wanted_chip) if wanted_chip else None
     if output:
-        write_file(output, encode(taken, on_chip))
+        write_file(output, encode(taken, documentation))
     if as_json:
-        click.echo(encode(taken, on_chip), nl=False)
+        click.echo(encode(taken, documentation), nl=False)
         return
-    objected = on_chip.objected if on_chip else {}
+    objected = documentation["objections"] if documentation else {}
     for kind in [kind for kind in KINDS if kind in show]:
         names = [name for name, its in taken.operators.items() if its == kind]
         lines = (f"{name}  {'; '.join(objected[name])}" if name in objected else name for name in names)
@@ -73,8 +75,8 @@ def census(
     for kind, meaning in KINDS.items():
         table.add_row(kind, *(f"{counts[name, kind]:,}" for name in NAMESPACES), meaning)
     console.print(table)
-    if on_chip:
-        console.print(_on_chip(on_chip), markup=False)
+    if documentation:
+        console.print(_on_chip(documentation), markup=False)
     console.print(SCOPE, markup=False)
     if on_emulated:
         console.print(EMULATED, markup=False)
@@ -92,33 +94,36 @@ def diff(old: Path, new: Path, as_json: bool) -> None:
     An operator is lost if it was not left to the CPU in OLD, and in NEW is, or is missing; operators that torch itself
     removed are listed separately. torch_npu's own operators come first. Exit code 1 if anything was lost.
     """
-    difference = compare(read(old), read(new))
+    before, after = read(old), read(new)
+    difference = compare(before, after)
     if as_json:
-        click.echo(canonical_json(difference.to_dict(), indent=1))
-        sys.exit(1 if difference.lost else 0)
-    click.echo(f"old: {_versions(difference.old)}\nnew: {_versions(difference.new)}")
-    for part in PARTS:
-        for name, change in getattr(difference, part).items():
+        parts = {part: {name: each._asdict() for name, each in found.items()} for part, found in difference.items()}
+        said = {"schema": SCHEMA, "type": "census-diff", "old": before.stack, "new": after.stack, **parts}
+        click.echo(canonical_json(said, indent=1))
+        sys.exit(1 if difference["lost"] else 0)
+    click.echo(f"old: {_versions(before)}\nnew: {_versions(after)}")
+    for part, found in difference.items():
+        for name, change in found.items():
             click.echo(f"{part:<8} {name}: {change.before} -> {change.after}")
-    counts = {part: len(getattr(difference, part)) for part in PARTS}
+    counts = {part: len(found) for part, found in difference.items()}
     # Changes that torch_npu did not make.
     other = {"removed": "removed by torch itself", "added": "added by torch itself"}
     click.echo(
         ", ".join(f"{counts[part]:,} {other.get(part, part)}" for part in PARTS if part not in other or counts[part])
     )
-    sys.exit(1 if difference.lost else 0)
+    sys.exit(1 if difference["lost"] else 0)
 
 
-def _on_chip(found: OnChip) -> str:
+def _on_chip(found: Mapping[str, Any]) -> str:
     """Return how many operators each objection applies to, most first, and how to list them."""
-    objections = Counter(re.sub(r"aclnn\w+ ", "", each) for parts in found.objected.values() for each in parts)
+    objections = Counter(re.sub(r"aclnn\w+ ", "", each) for parts in found["objections"].values() for each in parts)
     counts = (f"  {count:>6,} {what}" for what, count in objections.most_common())
     first = (
-        f"On {found.chip}, CANN's documentation has objections to {len(found.objected):,} of the"
-        f" {len(found.objections):,} native operators that it documents{':' if objections else '.'}"
+        f"On {found['chip']}, CANN's documentation has objections to {len(found['objections']):,} of the"
+        f" {found['documented']:,} native operators that it documents{':' if objections else '.'}"
     )
-    none = [] if found.bfloat16 else [f"{found.chip} has no bfloat16 at all, which is not counted."]
-    formats = ", ".join(f"{kind} {how}" for kind, how in found.float32_products.items())
+    none = [] if found["bfloat16"] else [f"{found['chip']} has no bfloat16 at all, which is not counted."]
+    formats = ", ".join(f"{kind} {how}" for kind, how in found["float32_products"].items())
     default = f"Float32 there by torch_npu's defaults: {formats}."
     return "\n".join([first, *counts, *none, default, "Which: --show native"])
 

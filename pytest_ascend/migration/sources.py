@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,6 @@ SKIPPED = {".git", ".tox", ".venv", "venv", "__pycache__", "build", "dist", "nod
 #: Larger files are generated.
 LARGEST_BYTES = 4 * 2**20
 
-_PYTHON, _NOTEBOOK, _CUDA = "*.py", "*.ipynb", ("*.cu", "*.cuh")
-_REQUIREMENTS = ("requirements*.txt", "requirements*.in", "pyproject.toml", "setup.cfg", "environment*.y*ml", "Pipfile")
-_SHELL = ("*.sh", "Dockerfile*", "*.dockerfile")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
@@ -89,18 +86,18 @@ def scan(folder: Path) -> tuple[list[Finding], list[str]]:
     found: list[Finding] = []
     notes: list[str] = []
     is_anything_read = False
-    patterns = (_PYTHON, _NOTEBOOK, *_CUDA, *_REQUIREMENTS, *_SHELL)
     root = folder.resolve()
     for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
         shown = str(path.relative_to(folder)) if folder.is_dir() else path.name
         if folder.is_dir() and (
-            not any(fnmatch(path.name, pattern) for pattern in patterns)
+            not any(fnmatch(path.name, pattern) for patterns in _READERS for pattern in patterns)
             or SKIPPED.intersection(Path(shown).parts[:-1])
             or not (path.is_file() and path.resolve().is_relative_to(root))
         ):
             continue
         try:
-            found += list(_scan_file(path.name, read_regular(path, LARGEST_BYTES), shown))
+            reads = (its for patterns, its in _READERS.items() if any(fnmatch(path.name, each) for each in patterns))
+            found += next(reads, scan_text)(read_regular(path, LARGEST_BYTES), shown)
             is_anything_read = True
         except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
             notes.append(f"{shown} was not read: {type(error).__name__}: {str(error) or 'nested too deep'}")
@@ -108,21 +105,6 @@ def scan(folder: Path) -> tuple[list[Finding], list[str]]:
         what = next(iter(notes), "no Python file, notebook, CUDA source, list of requirements or shell script there")
         raise UsageError(f"--source {folder}: {what}", hint="name the folder of your program")
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), each.path, each.line, each.what)), notes
-
-
-def _scan_file(name: str, source: bytes, path: str) -> Iterable[Finding]:
-    def is_one_of(*patterns: str) -> bool:
-        return any(fnmatch(name, pattern) for pattern in patterns)
-
-    if is_one_of(_NOTEBOOK):
-        return scan_notebook(source, path)
-    if is_one_of(*_CUDA):
-        return [Finding(path=path, line=1, what=name, **CUDA_SOURCE)]
-    if is_one_of(*_REQUIREMENTS):
-        return scan_lines(source, path, PACKAGES, packages=True)
-    if is_one_of(*_SHELL):
-        return scan_lines(source, path, SHELL)
-    return scan_text(source, path)
 
 
 def scan_notebook(source: bytes, path: str) -> Iterator[Finding]:
@@ -160,6 +142,17 @@ def scan_text(source: str | bytes, path: str) -> list[Finding]:
     visitor.visit(ast.parse(source, filename=path))
     return list(visitor.found.values())
 
+
+#: What reads a file, by patterns of its name, the first that matches; a single file of another name is read as Python.
+_READERS: Mapping[tuple[str, ...], Callable[[bytes, str], Iterable[Finding]]] = {
+    ("*.ipynb",): scan_notebook,
+    ("*.cu", "*.cuh"): lambda _, path: [Finding(path=path, line=1, what=Path(path).name, **CUDA_SOURCE)],
+    ("requirements*.txt", "requirements*.in", "pyproject.toml", "setup.cfg", "environment*.y*ml", "Pipfile"): partial(
+        scan_lines, patterns=PACKAGES, packages=True
+    ),
+    ("*.sh", "Dockerfile*", "*.dockerfile"): partial(scan_lines, patterns=SHELL),
+    ("*.py",): scan_text,
+}
 
 #: Nodes with expressions that may be the name of a device: defaults, comparisons, keys, what is assigned.
 _HOLDING: Mapping[type, Callable[[Any], Iterable[ast.expr]]] = {

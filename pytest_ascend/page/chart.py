@@ -224,36 +224,28 @@ def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[
     return Chart(title, href, caption, rules, shapes, texts, numbers, legend)
 
 
-@dataclass(frozen=True, slots=True)
-class Slowdown:
-    """A benchmark's result against its baseline, as shares: 0.06 is 6 % slower."""
+def slowdowns(title: str, found: Sequence[tuple[str, bool, float, float, float]]) -> Chart:
+    """Draw benchmarks against their baselines: how much slower each is, with its confidence interval.
 
-    name: str
-    agrees: bool
-    value: float
-    low: float
-    high: float
-
-
-def slowdowns(title: str, found: Sequence[Slowdown]) -> Chart:
-    """Draw benchmarks against their baselines: how much slower each is, with its confidence interval."""
-    finite = [each for one in found for each in (one.value, one.low, one.high) if math.isfinite(each)] or [0.0]
-    low, high = min(*finite, -0.05), max(*finite, 0.05)
-    x = Axis(low, high, 12, WIDTH - RIGHT)
+    Of each: the name, whether it agrees, and as shares the value, low and high: 0.06 is 6 % slower.
+    """
+    finite = [each for _, _, *shares in found for each in shares if math.isfinite(each)] or [0.0]
+    least, most = min(*finite, -0.05), max(*finite, 0.05)
+    x = Axis(least, most, 12, WIDTH - RIGHT)
     shapes, texts = [], []
-    for place, each in enumerate(found):
+    for place, (name, agrees, value, low, high) in enumerate(found):
         y = 24 + place * SLOWDOWN_ROW
-        looks, label = "s1" if each.agrees else "bad", f"{each.name}: {100 * each.value:+.1f} %"
-        left = x.at(each.low) if math.isfinite(each.low) else x.start
-        right = x.at(each.high) if math.isfinite(each.high) else x.end
+        looks, label = "s1" if agrees else "bad", f"{name}: {100 * value:+.1f} %"
+        left = x.at(low) if math.isfinite(low) else x.start
+        right = x.at(high) if math.isfinite(high) else x.end
         shapes.append(Shape(f"M{left:.1f} {y}H{right:.1f}", f"line {looks}"))
-        shapes.append(Shape(dot(x.at(each.value), y), f"dot {looks}", label))
+        shapes.append(Shape(dot(x.at(value), y), f"dot {looks}", label))
         texts.append(Text(12, y - 7, "start", label))
     height = 24 + len(found) * SLOWDOWN_ROW + 10
-    texts += ends(f"{100 * low:+.0f} %", f"{100 * high:+.0f} %", height - 4, 12)
-    slower = sum(not each.agrees for each in found)
+    texts += ends(f"{100 * least:+.0f} %", f"{100 * most:+.0f} %", height - 4, 12)
+    slower = sum(not agrees for _, agrees, *_ in found)
     caption = say("chart.slowdowns", n=f"{len(found):,}", slower=f"{slower:,}")
-    rows = [(each.name, each.value, each.low, each.high) for each in found]
+    rows = [(name, *shares) for name, _, *shares in found]
     numbers = _numbers(("benchmark", "slow-down", "low", "high"), rows)
     return Chart(title, "", caption, (f"M{x.at(0):.1f} {TOP}V{height - 16}",), shapes, texts, numbers, height=height)
 

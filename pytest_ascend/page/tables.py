@@ -189,16 +189,19 @@ def charts(results: Iterable[ResultRecord]) -> tuple[Chart, ...]:
     results = tuple(results)
     slow = []
     for result, verdict in ((one, each) for one in results for each in one.verdicts):
-        metrics = (verdict.metrics.get(name) for name in ("slowdown", "low", "high"))
-        interval = [each for each in metrics if isinstance(each, int | float)]
-        if len(interval) == 3 and math.isfinite(interval[0]):
-            slow.append(chart.Slowdown(evidence.line(result.case.id), verdict.agrees, *interval))
-    slow.sort(key=lambda each: (each.agrees, -each.value))
+        value, low, high = (verdict.metrics.get(name) for name in ("slowdown", "low", "high"))
+        if value is not None and low is not None and high is not None and math.isfinite(value):
+            slow.append((evidence.line(result.case.id), verdict.agrees, value, low, high))
+    slow.sort(key=lambda each: (each[1], -each[2]))
     title = str(say("chart.slowdowns-title"))
     rows = [*([chart.slowdowns(title, slow[:SLOWDOWNS_LIMIT])] if slow else []), *_depths(results)]
     others: list[Chart] = []
-    for result in results:
-        _draw(result, rows, others)
+    for result, name, values in ((one, *each) for one in results for each in one.series.items()):
+        # Figures over the quantity in their names, then curves and samples.
+        if axis := next((each for each in _AXES if each in name), ""):
+            rows.extend(_over_axis(result, name, values, axis))
+        elif len(others) < CHARTS_LIMIT and name not in _NOT_ALONE and not name.startswith(BASELINE):
+            others.extend(_curve_or_samples(result, name, values))
     return tuple([*rows, *others][:CHARTS_LIMIT])
 
 
@@ -228,15 +231,6 @@ def _tensors(leaves: Sequence[Verdict]) -> Iterator[chart.Tensor]:
             scaled = actual / used if used else math.nan  # for another rule: the error at which it would fail
             allowed = limit.value if limit and limit.name == Rule.RMS else scaled
             yield chart.Tensor(evidence.line(leaf.path), leaf.agrees, actual, reference, allowed, used)
-
-
-def _draw(result: ResultRecord, rows: list[Chart], others: list[Chart]) -> None:
-    """Draw the series of a case: figures over the quantity in their names as ``rows``, then curves and samples."""
-    for name, values in result.series.items():
-        if axis := next((each for each in _AXES if each in name), ""):
-            rows.extend(_over_axis(result, name, values, axis))
-        elif len(others) < CHARTS_LIMIT and name not in _NOT_ALONE and not name.startswith(BASELINE):
-            others.extend(_curve_or_samples(result, name, values))
 
 
 def _over_axis(result: ResultRecord, name: str, values: Sequence[float], axis: str) -> Iterator[Chart]:

@@ -207,7 +207,7 @@ class RunState:
         setup, shard = self.setup, self.setup.options.shard
         if shard is None:
             return
-        mine = shards.part(setup.whole(self.collected(items)).cases, shards.load(setup.suites), shard)
+        mine = shards.part(setup.whole(self.collected(items))[0], shards.load(setup.suites), shard)
         cases = {item: item.stash.get(CASE, None) for item in items}
         self.elsewhere = {item.nodeid: case for item, case in cases.items() if case and case.id not in mine}
         # Tests that are no cases are divided too, by their names.

@@ -30,15 +30,12 @@ class Progress:
         self._total, self._total_s = len(weights_s), sum(weights_s.values())
         self._started = started
         self._counts: Counter[str] = Counter()
-        #: The case that finished last.
-        self.latest = ""
         self._worst: tuple[float, str] = (0.0, "")
 
     def take(self, record: ResultRecord) -> None:
         """Count a finished case."""
         self._left.pop(record.case.id, None)
         self._counts[record.outcome.name] += 1
-        self.latest = record.case.id
         used = evidence.limit_used(record)
         # Deviations are listed anyway, and known ones would stay here throughout.
         if used is not None and used > self._worst[0] and record.outcome.name == Passed.name:
@@ -112,7 +109,7 @@ class ProgressLine:
             self._terminal.write_line(line)
             return
         width = shutil.get_terminal_size().columns - 1
-        line = f"{line}, at {evidence.line(self._progress.latest)}"
+        line = f"{line}, at {evidence.line(found.case.id)}"
         self._terminal.rewrite(f"{line[: width - 1]}…" if len(line) > width else line, erase=True)
 
     def pytest_sessionfinish(self) -> None:

@@ -17,7 +17,7 @@ from pytest_ascend.certificate import timestamp
 from pytest_ascend.certificate.release import used
 from pytest_ascend.coverage import expectations, manifest, shards
 from pytest_ascend.coverage.expectations import Expectations
-from pytest_ascend.coverage.selection import CollectedCases, Plan, concerns, plan
+from pytest_ascend.coverage.selection import CollectedCases, concerns, plan
 from pytest_ascend.doctor import Diagnosis, examine
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.environment import measured
@@ -79,8 +79,8 @@ class RunSetup:
             return False
         return concerns(case, self.options.level, self.prepared.device.kind)
 
-    def whole(self, collected: CollectedCases) -> Plan:
-        """Plan the run, including all shards."""
+    def whole(self, collected: CollectedCases) -> tuple[tuple[Case, ...], str]:
+        """Plan the run, including all shards: the cases that must run, and why these are not all, "" if they are."""
         frozen, level, by = filter(self.concerns, manifest.load(self.suites)), self.options.level, self.narrowed_by
         return plan(collected, frozen, level=level, scope=self.scope, paths=self.paths, narrowed_by=by)
 
@@ -254,18 +254,17 @@ class RunRecorder:
 
     def _header(self, collected: CollectedCases) -> contents.Header:
         setup, frozen = self.setup, manifest.load(self.setup.suites)
-        planned, shard, of = setup.whole(collected), setup.options.shard, None
-        mine, kind = planned.cases, contents.SUBSET if planned.narrowed else contents.FULL
-        selection = contents.Selection(kind, planned.narrowed)
+        (planned, narrowed), shard, of = setup.whole(collected), setup.options.shard, None
+        mine, selection = planned, contents.Selection(contents.SUBSET if narrowed else contents.FULL, narrowed)
         if shard is not None:
             index, count, digest = shard.index, shard.count, contents.digest(case.id for case in mine)
             of = contents.Shard(index=index, count=count, cases=len(mine), digest=digest, selection=selection)
             ids = shards.part(mine, shards.load(setup.suites), shard)
             mine = tuple(case for case in mine if case.id in ids)
-            reasons = filter(None, (f"shard {shard}", planned.narrowed))
+            reasons = filter(None, (f"shard {shard}", narrowed))
             selection = contents.Selection(contents.SUBSET, "; ".join(reasons))
-        if not planned.narrowed:
-            setup.expectations.refuse_unmatched({case.id for case in (*frozen, *planned.cases)})
+        if not narrowed:
+            setup.expectations.refuse_unmatched({case.id for case in (*frozen, *planned)})
         in_force = replace(setup.options, emulator=setup.prepared.emulator or setup.options.emulator)
         operators = {}
         if setup.prepared.device.kind == "npu":

@@ -54,16 +54,11 @@ def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
     """Read the options and start the device; without a path in ``args``, add the bundled suites."""
     namespace, here = config.known_args_namespace, config.invocation_params.dir
     settings, suites = options.read(namespace, here), folder("suites").resolve()
-    instead = {
-        "user/model.py": settings.model,
-        "user/cases.py": settings.cases,
-        "user/library.py": settings.library,
-        "ops/exploring.py": settings.explore_s,
-    }
+    instead = next((path for path, (field, _) in selection.NAMED.items() if getattr(settings, field)), "")
     if settings.suites:
         _put(namespace, args, *(suites / name for name in settings.suites))
-    elif not namespace.file_or_dir and (path := next((name for name, given in instead.items() if given), "")):
-        _put(namespace, args, suites / path)
+    elif not namespace.file_or_dir and instead:
+        _put(namespace, args, suites / instead)
     paths = tuple(namespace.file_or_dir)
     scope = selection.scope(paths, suites, here)
     # Cases of others may compute for days, or end their process.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 SCHEMA = 1
 TYPE = "census"
@@ -93,51 +93,30 @@ class Census:
         return cls(**versions, operators=operators)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """What an operator was before and is now: a kind, or "absent"."""
 
     before: str
     after: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
-    """What changed between two censuses, by operator: torch_npu's own first, then torch's, each sorted by name.
-
-    ``gained`` is on the NPU now and was not, ``lost`` was and is not; ``changed`` is any other change. What another
-    version of torch removed or added is not torch_npu's doing: ``removed`` and ``added``; but an operator that torch
-    added and torch_npu has a kernel for is gained.
-    """
-
-    old: Census
-    new: Census
-    gained: Mapping[str, Change]
-    lost: Mapping[str, Change]
-    changed: Mapping[str, Change]
-    removed: Mapping[str, Change]
-    added: Mapping[str, Change]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return builtins only."""
-        parts = {part: {name: asdict(change) for name, change in getattr(self, part).items()} for part in PARTS}
-        return {"schema": SCHEMA, "type": "census-diff", "old": self.old.stack, "new": self.new.stack, **parts}
-
-
+#: Parts of a difference. "gained" is on the NPU now and was not, "lost" was and is not; "changed" is any other change.
+#: What another version of torch removed or added is not torch_npu's doing: "removed" and "added"; but an operator that
+#: torch added and torch_npu has a kernel for is gained.
 PARTS = ("lost", "gained", "changed", "removed", "added")
 #: The namespace of torch's own operators.
 _TORCH = "aten::"
 
 
-def compare(old: Census, new: Census) -> Difference:
-    """Return what torch_npu gained and lost from ``old`` to ``new``."""
+def compare(old: Census, new: Census) -> dict[str, dict[str, Change]]:
+    """Return what changed, in :data:`PARTS`, by operator: torch_npu's own first, then torch's, each sorted by name."""
     parts: dict[str, dict[str, Change]] = {part: {} for part in PARTS}
     has_other_torch = old.torch != new.torch
     for name in sorted({*old.operators, *new.operators}, key=lambda name: (name.startswith(_TORCH), name)):
         change = Change(old.operators.get(name, ABSENT), new.operators.get(name, ABSENT))
         if change.before != change.after:
             parts[_part(change, of_torch=has_other_torch and name.startswith(_TORCH))][name] = change
-    return Difference(old=old, new=new, **parts)
+    return parts
 
 
 def _part(change: Change, *, of_torch: bool) -> str:

@@ -24,8 +24,8 @@ def collected(*cases: Case, deselected: int = 0) -> CollectedCases:
 
 
 def planned(found: CollectedCases, *, where: str = BUNDLED, narrowed_by: tuple[str, ...] = ()) -> tuple[set[str], str]:
-    made = plan(found, FROZEN, level="standard", scope=where, paths=("some/path",), narrowed_by=narrowed_by)
-    return {case.id for case in made.cases}, made.narrowed
+    cases, narrowed = plan(found, FROZEN, level="standard", scope=where, paths=("some/path",), narrowed_by=narrowed_by)
+    return {case.id for case in cases}, narrowed
 
 
 def test_everything_of_the_level_is_a_full_run() -> None:
@@ -76,8 +76,8 @@ def test_tests_of_ones_own_beside_all_of_the_suites_are_a_full_run() -> None:
 
 
 def test_tests_of_ones_own_are_no_full_run_even_where_nothing_is_due() -> None:
-    made = plan(collected(MINE), (), level="smoke", scope=OWN, paths=("t.py",), narrowed_by=())
-    assert made.narrowed
+    _, narrowed = plan(collected(MINE), (), level="smoke", scope=OWN, paths=("t.py",), narrowed_by=())
+    assert narrowed
 
 
 def test_what_a_worker_collected_survives_the_way_to_its_controller() -> None:
@@ -102,6 +102,8 @@ def test_paths_tell_what_is_asked_of_the_suites(tmp_path: Path, paths: tuple[str
 
 
 def test_what_an_option_chooses_is_named_by_it_and_is_there() -> None:
-    made = plan(collected(MINE), (), level="smoke", scope=PART, paths=("/x/suites/user/model.py",), narrowed_by=())
-    assert made.narrowed == OWN_MODEL
+    _, narrowed = plan(
+        collected(MINE), (), level="smoke", scope=PART, paths=("/x/suites/user/model.py",), narrowed_by=()
+    )
+    assert narrowed == OWN_MODEL
     assert [path for path in NAMED if not (folder("suites") / path).exists()] == []

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from pytest_ascend.doctor import cann, combination, commands, devices, examination, files, settings
-from pytest_ascend.doctor.findings import ERROR, NOTE, UNKNOWN, WARNING, Check, Diagnosis, Finding, Observation, Rule
+from pytest_ascend.doctor.findings import ERROR, NOTE, UNKNOWN, WARNING, Check, Diagnosis, Finding, Observation
 from pytest_ascend.doctor.settings import SETTINGS
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment import compatibility
@@ -63,15 +63,15 @@ def home(path: str, target: str = "", source: str = "found") -> Any:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_setting_is_told_unless_it_is_at_its_default(name: str) -> None:
-    setting = SETTINGS[name]
+    changed, defaults, _ = SETTINGS[name]
     for changes in ("numbers", "order", "speed"):
         check = f"settings.{changes}"
         found = said(settings.changed, check, environ={name: LONG})
-        assert len(found) == (changes == setting.changes)
+        assert len(found) == (changes == changed)
         assert [each.evidence for each in found] == [(f"{name}={LONG[:200]}",)] * len(found)
         assert said(settings.changed, check) == []
         assert said(settings.changed, check, environ={name: LONG}, concerns_ascend=False) == []
-        for default in setting.defaults:
+        for default in defaults:
             assert said(settings.changed, check, environ={name: default.upper()}) == []
     assert settings.in_force(survey(environ={name: LONG, "HOME": "/"})) == {name: LONG[:200]}
 
@@ -313,7 +313,7 @@ def test_a_rule_is_listed_twenty_times(tmp_path: Path, monkeypatch: pytest.Monke
     def check(_: object) -> Iterator[Observation]:
         yield from (Observation(name, f"seen {number}") for number in range(30) for name in ("one", "two"))
 
-    rules = tuple(Rule(id=name, severity=NOTE, why="w", remedy="r") for name in ("one", "two"))
+    rules = tuple(Finding(id=name, severity=NOTE, why="w", remedy="r") for name in ("one", "two"))
     monkeypatch.setattr(examination, "RULES", rules)
     monkeypatch.setattr(examination, "CHECKS", [check])
     found = examination.examine(copied_machine(tmp_path, {}, None)).findings
@@ -322,9 +322,9 @@ def test_a_rule_is_listed_twenty_times(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_texts_of_a_finding_are_bounded_and_on_one_line() -> None:
-    rule = Rule(id="id", severity=ERROR, why="why", remedy="usual")
-    one = rule.finding(Observation("id", f"\n{LONG}", (LONG, ""), "", card=3))
-    other = rule.finding(Observation("id", "what", (), LONG))
+    rule = Finding(id="id", severity=ERROR, why="why", remedy="usual")
+    one = rule.at(Observation("id", f"\n{LONG}", (LONG, ""), "", card=3))
+    other = rule.at(Observation("id", "what", (), LONG))
     assert (one.what, one.evidence, one.remedy, one.card) == (f"\\n{LONG}"[:600], (LONG[:600],), "usual", 3)
     assert (other.remedy, other.card) == (LONG[:600], None)
     both = Diagnosis(machine="", components=(), findings=(one, other), settings={}, devices=(), judged_by="")

@@ -125,7 +125,8 @@ def test_no_loss_is_exit_code_0(tmp_path: Path) -> None:
 
 def test_a_difference_in_json(files: tuple[str, str]) -> None:
     said = json.loads(run("diff", *files, "--json").output)
-    assert said["type"] == "census-diff"
+    assert (said["schema"], said["type"]) == (1, "census-diff")
+    assert said["old"] == said["new"] == TAKEN.stack
     assert said["lost"] == {"aten::add": {"before": "native", "after": "fallback"}}
 
 

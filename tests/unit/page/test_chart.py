@@ -71,7 +71,7 @@ FEW = [3.0, 2.0, 1.5, 1.0]
 PICTURES = {
     "curve": chart.curve("m", "", "loss", FEW, FEW[::-1], spread=([0.9] * 4, [3.1] * 4)),
     "distribution": chart.distribution("b", "", "latency_us", [1.0, *FEW, 90.0], FEW),
-    "slowdowns": chart.slowdowns("b", [chart.Slowdown("add", True, 0.2, -0.1, math.inf)] * 3),
+    "slowdowns": chart.slowdowns("b", [("add", True, 0.2, -0.1, math.inf)] * 3),
     "row": chart.row(
         "b", "", say("chart.now"), "memory_bytes", [("", each) for each in FEW], over="x", labels=["1"] * 4
     ),
@@ -118,7 +118,7 @@ def test_an_axis_has_a_few_round_numbers_from_one_end_to_the_other(low, length, 
 
 
 def test_rows_of_benchmarks_do_not_touch_and_the_picture_holds_them():
-    found = [chart.Slowdown(str(each), True, each / 10, each / 10 - 0.05, each / 10 + 0.1) for each in range(-2, 4)]
+    found = [(str(each), True, each / 10, each / 10 - 0.05, each / 10 + 0.1) for each in range(-2, 4)]
     drawn = chart.slowdowns("benchmarks", found)
     *names, low, high = drawn.texts
     rows = [points(shape.path) for shape in drawn.shapes if shape.looks == "line s1"]
@@ -127,9 +127,7 @@ def test_rows_of_benchmarks_do_not_touch_and_the_picture_holds_them():
     assert rows[-1][0][1] + 12 < float(low.y) == float(high.y) < drawn.height
     assert (low.words, high.words) == ("-25 %", "+40 %")
     scale = [
-        (x, share)
-        for row, each in zip(rows, found, strict=True)
-        for (x, _), share in zip(row, (each.low, each.high), strict=True)
+        (x, share) for row, each in zip(rows, found, strict=True) for (x, _), share in zip(row, each[3:], strict=True)
     ]
     unit = (chart.WIDTH - chart.RIGHT - 12) / 0.65
     assert [x for x, _ in scale] == pytest.approx([12 + (share + 0.25) * unit for _, share in scale], abs=0.1)
@@ -192,7 +190,7 @@ def test_errors_beyond_measure_stay_inside_the_picture(share):
 
 
 def test_benchmarks_stand_beside_their_baseline_with_the_interval():
-    found = [chart.Slowdown("add", False, 0.2, 0.1, 0.3), chart.Slowdown("mm", True, -0.01, -0.03, math.inf)]
+    found = [("add", False, 0.2, 0.1, 0.3), ("mm", True, -0.01, -0.03, math.inf)]
     drawn = chart.slowdowns("benchmarks", found)
     assert "1 are slower" in str(drawn.caption)
     assert [shape.looks for shape in drawn.shapes] == ["line bad", "dot bad", "line s1", "dot s1"]

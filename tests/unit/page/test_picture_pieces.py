@@ -24,13 +24,13 @@ def test_a_curve_in_words_counts_what_is_outside_of_the_spread() -> None:
 
 @pytest.mark.parametrize("agrees", [True, False])
 def test_a_slow_down_that_disagrees_looks_bad(agrees: bool) -> None:
-    drawn = chart.slowdowns("t", [chart.Slowdown("add", agrees, 0.2, 0.1, 0.3)])
+    drawn = chart.slowdowns("t", [("add", agrees, 0.2, 0.1, 0.3)])
     assert [each.looks for each in drawn.shapes] == [f"{kind} {'s1' if agrees else 'bad'}" for kind in ("line", "dot")]
     assert drawn.caption.values == {"n": "1", "slower": "0" if agrees else "1"}
 
 
 def test_slow_downs_have_five_per_cent_of_room_on_either_side() -> None:
-    *_, low, high = chart.slowdowns("t", [chart.Slowdown("add", True, 0.01, 0.0, 0.02)]).texts
+    *_, low, high = chart.slowdowns("t", [("add", True, 0.01, 0.0, 0.02)]).texts
     assert (low.words, high.words) == ("-5 %", "+5 %")
 
 
