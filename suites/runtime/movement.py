@@ -319,31 +319,6 @@ def _put(device: torch.device) -> dict[str, T]:
     return found
 
 
-def _large_integers(at: At) -> None:
-    x = torch.tensor([2**24 + 1, 2**31 - 1, -(2**31) - 1, 2**53 + 1, -(2**53) - 1, 2**62 + 1, 3, 0]).repeat(40)
-    calls: Moves = {
-        "add": lambda y: y + 1, "sub": lambda y: y - y.flip(0), "mul": lambda y: y * 3, "neg": torch.neg,
-        "abs": torch.abs,
-        "eq": lambda y: y == y + 1, "lt": lambda y: y < y + 1, "max": lambda y: y.max(),
-        "amin": lambda y: y.view(8, -1).amin(1),
-        "sum of int32": lambda y: y.clamp(-(2**31), 2**31 - 1).int().sum(),
-        "sum of int8": lambda y: (y > 0).to(torch.int8).mul(127).sum(),
-        "cumsum of int32": lambda y: y[1:2].int().expand(9).cumsum(0),
-        "sum": lambda y: y.sum(), "cumsum": lambda y: y.cumsum(0), "sort": lambda y: y.sort().values,
-        "where": lambda y: torch.where(y > 0, y, -y), "clamp": lambda y: y.clamp(-(2**53) - 1, 2**62),
-        "maximum": lambda y: torch.maximum(y, y.flip(0)), "masked_fill": lambda y: y.masked_fill(y < 0, 2**53 + 1),
-        "floor": lambda y: torch.div(y, 3, rounding_mode="floor"), "remainder": lambda y: y % 1000,
-        "pow": lambda y: (y % 10) ** 17,
-        "bitwise": lambda y: (y | y.roll(1)) ^ y.flip(0),
-        "index_add": lambda y: y[:9].index_add(0, torch.arange(9, device=y.device), y[9:18]),
-        "arange": lambda y: torch.arange(2**53 - 3, 2**53 + 6, device=y.device),
-        "full": lambda y: torch.full((9,), 2**53 + 1, device=y.device),
-        "item": lambda y: torch.tensor([y[3].item()]), "prod": lambda y: y[:2].prod(),
-    }  # fmt: skip
-    found, wanted = ({name: call(each).cpu() for name, call in calls.items()} for each in (x.to(at.device), x))
-    at.same(found, wanted, "integers beyond 2^24 or 2^53 are not exact")
-
-
 _OTHER_PLACES = "a copy fills gaps, or gives elements other places"
 MOVEMENT: Mapping[str, Row] = {
     **early({name: partial(_copied, way=way) for name, way in WAYS.items()}, "there-and-back", "odd-places"),
@@ -362,5 +337,4 @@ MOVEMENT: Mapping[str, Row] = {
     "to-float16": (STANDARD, partial(_ties, dtype=torch.float16)),
     "casts": alike(SMOKE, _casts, "a cast gives other numbers than PyTorch defines"),
     "special-numbers": alike(SMOKE, _put, "a number, such as -inf, is not put there as it is, or elsewhere too"),
-    "large-integers": (SMOKE, _large_integers),
 }
