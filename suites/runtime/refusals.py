@@ -166,12 +166,14 @@ def _of_cards(at: At, one: T, there: int) -> Mapping[str, Callable[[], object]]:
     """Return calls that name a card that there is not, or tensors of two cards."""
     backend, beyond, here = at.backend, torch.device(at.device.type, there), one.cpu()
     first = one.to(torch.device(at.device.type, 0))
-    of_two = {
-        "add": lambda: one + first, "mm": lambda: one @ first, "cat": lambda: torch.cat([one, first]),
-        "index": lambda: first[one.long()], "out=": lambda: torch.add(one, one, out=first),
-        "linear": lambda: F.linear(first, one), "where": lambda: torch.where(first > 0, one, one),
-        "foreach": lambda: torch._foreach_add([one], [first]), "in place": lambda: first.add_(one),  # noqa: SLF001
+    calls: Mapping[str, Callable[[T], object]] = {
+        "add": lambda x: one + x, "mm": lambda x: one @ x, "cat": lambda x: torch.cat([one, x]),
+        "index": lambda x: x[one.long()], "out=": lambda x: torch.add(one, one, out=x),
+        "linear": lambda x: F.linear(one, x), "where": lambda x: torch.where(x > 0, one, one),
+        "foreach": lambda x: torch._foreach_add([one], [x]), "in place": lambda x: x.add_(one),  # noqa: SLF001
+        "embedding": lambda x: F.embedding(one.long(), x),
     }  # fmt: skip
+    others = {"": here, **({" of two cards": first} if first.device != one.device else {})}
     asks = ("set_device", "synchronize", "get_device_properties", "mem_get_info", "memory_allocated", "current_stream",
         "memory_stats", "reset_peak_memory_stats", "default_stream", "get_device_name", "get_rng_state")  # fmt: skip
     return {
@@ -179,11 +181,8 @@ def _of_cards(at: At, one: T, there: int) -> Mapping[str, Callable[[], object]]:
         "device": lambda: backend.device(there).__enter__(), "Stream": lambda: backend.Stream(beyond),
         "empty": lambda: torch.empty(1, device=beyond), "to": lambda: one.to(beyond), "copy": lambda: here.to(beyond),
         "peer": lambda: backend.can_device_access_peer(0, there),
-        "add": lambda: one + here, "mm": lambda: one @ here, "cat": lambda: torch.cat([one, here]),
-        "index": lambda: here[one.long()], "out=": lambda: torch.add(one, one, out=here),
-        "linear": lambda: F.linear(one, here), "embedding": lambda: F.embedding(one.long(), here),
         "generator": lambda: one.bernoulli(generator=torch.Generator()),
-        **({f"{name} of two cards": call for name, call in of_two.items()} if first.device != one.device else {}),
+        **{f"{name}{said}": partial(call, other) for said, other in others.items() for name, call in calls.items()},
     }  # fmt: skip
 
 
