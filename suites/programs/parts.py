@@ -25,31 +25,18 @@ def _places(*shape: int, high: int) -> T:
     return inputs.integers(f"parts/{shape}", shape, low=0, high=high)
 
 
-class Recurrent(nn.Module):
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: T) -> tuple[T, ...]:
-        found, last = self.layer(x)
-        return (found, *(last if isinstance(last, tuple) else (last,)))
-
-
-class Packed(Recurrent):
-    """Of sequences of several lengths, as recognisers of speech train."""
-
-    def forward(self, x: T) -> tuple[T, ...]:
-        found, last = self.layer(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([9, 6, 2]), batch_first=True))
-        return (nn.utils.rnn.pad_packed_sequence(found, batch_first=True)[0], *last)
-
-
 class Of(nn.Module):
-    def __init__(self, function: Callable[[nn.Module, T], T | tuple[T, ...]], inner: nn.Module) -> None:
+    """Calls a module in some way, and returns all tensors that it gives, as states are beside the result."""
+
+    def __init__(self, function: Callable[[nn.Module, T], object], inner: nn.Module) -> None:
         super().__init__()
         self.inner, self.function = inner, function
 
-    def forward(self, x: T) -> T | tuple[T, ...]:
-        return self.function(self.inner, x)
+    def forward(self, x: T) -> tuple[T, ...]:
+        return (*tensors(self.function(self.inner, x)),)
+
+
+Recurrent = partial(Of, nn.Module.__call__)
 
 
 class Loss(nn.Module):
@@ -72,11 +59,6 @@ _MASK = torch.ones(9, 9).triu(1).bool()
 _LATE = torch.arange(9) > torch.tensor([[5], [8], [0]])
 
 
-def _attended(inner: nn.Module, x: T) -> T:
-    found: T = inner(x, x, x, attn_mask=_MASK.to(x.device), key_padding_mask=_LATE.to(x.device), need_weights=True)[0]
-    return found
-
-
 def _masked(inner: nn.Module, x: T) -> T:
     """Attend with a mask for each batch and head, and with numbers that are added."""
     heads = inner(x).view(3, 9, 2, 8).transpose(1, 2)
@@ -87,22 +69,23 @@ def _masked(inner: nn.Module, x: T) -> T:
     return torch.cat([attend(heads, heads, heads, attn_mask=mask), few, added], 2)
 
 
-def _from_states(inner: nn.Module, x: T) -> T:
+def _from_states(inner: nn.Module, x: T) -> object:
     """Begin with states that are not zero, which are of the inputs."""
     first = torch.cat([x[:1], x[1:2, :, :1]], -1).tanh()
-    found: T = inner(x, (first, first.flip(1)) if isinstance(inner, nn.LSTM) else first)[0]
-    return found
+    return inner(x, (first, first.flip(1)) if isinstance(inner, nn.LSTM) else first)[0]
 
 
-def _stacked(inner: nn.Module, x: T) -> tuple[T, ...]:
-    found, last = inner(x, (x[:4].tanh(), x[4:8].tanh()) if isinstance(inner, nn.LSTM) else x[:4].tanh())
-    return (found, *tensors(last))
+def _stacked(inner: nn.Module, x: T) -> object:
+    return inner(x, (x[:4].tanh(), x[4:8].tanh()) if isinstance(inner, nn.LSTM) else x[:4].tanh())
 
 
-def _mixed(inner: nn.Module, x: T) -> tuple[T, ...]:
-    given = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([2, 9, 6]), True, enforce_sorted=False)
-    found, last = inner(given, (x[:, :2].transpose(0, 1).tanh(), x[:, 2:4].transpose(0, 1).tanh()))
-    return (nn.utils.rnn.pad_packed_sequence(found, batch_first=True)[0], *last)
+def _packed(inner: nn.Module, x: T, lengths: tuple[int, ...] = (9, 6, 2)) -> object:
+    """Give sequences of several lengths, as recognisers of speech train; those in another order begin with states."""
+    is_mixed = sorted(lengths, reverse=True) != [*lengths]
+    given = nn.utils.rnn.pack_padded_sequence(x, torch.tensor(lengths), True, enforce_sorted=not is_mixed)
+    states = [(x[:, :2].transpose(0, 1).tanh(), x[:, 2:4].transpose(0, 1).tanh())] if is_mixed else []
+    found, last = inner(given, *states)
+    return nn.utils.rnn.pad_packed_sequence(found, batch_first=True)[0], last
 
 
 #: Modules and what they are given: a shape, or what makes it.
@@ -111,7 +94,7 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
     "lstm-wide": (lambda: Of(_from_states, nn.LSTM(3, 4)), (33, 130, 3)),
     "gru-long": (lambda: Of(_from_states, nn.GRU(3, 4)), (150, 2, 3)),
     "lstm-without-bias": (lambda: Recurrent(nn.LSTM(12, 16, bias=False)), (35, 3, 12)),
-    "lstm-packed": (lambda: Packed(nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
+    "lstm-packed": (lambda: Of(_packed, nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
     "gru": (lambda: Recurrent(nn.GRU(12, 16, batch_first=True)), (3, 9, 12)),
     "gru-stacked": (lambda: Recurrent(nn.GRU(12, 16, 2, bidirectional=True)), (9, 3, 12)),
     "lstm-stacked": (lambda: Of(_stacked, nn.LSTM(5, 5, 2, bidirectional=True)), (9, 3, 5)),
@@ -119,12 +102,15 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
     "gru-evaluated": (lambda: Recurrent(nn.GRU(8, 8, 2, dropout=0.5)).eval(), (9, 3, 8)),
     "lstm-dropped": (lambda: Recurrent(nn.LSTM(8, 8, 2, dropout=1.0)), (9, 3, 8)),
     "gru-dropped": (lambda: Recurrent(nn.GRU(8, 8, 2, dropout=1.0)), (9, 3, 8)),
-    "lstm-packed-mixed": (lambda: Of(_mixed, nn.LSTM(12, 12, bidirectional=True, batch_first=True)), (3, 9, 12)),
+    "lstm-packed-mixed": (lambda: Of(partial(_packed, lengths=(2, 9, 6)), nn.LSTM(12, 12, bidirectional=True,
+        batch_first=True)), (3, 9, 12)),
     "rnn": (lambda: Recurrent(nn.RNN(12, 16, batch_first=True)), (3, 9, 12)),
     "rnn-relu": (lambda: Recurrent(nn.RNN(12, 16, nonlinearity="relu")), (9, 3, 12)),
     "gru-cell": (lambda: Of(lambda m, x: m(x, m(x)), nn.GRUCell(12, 16)), (5, 12)),
     "lstm-cell": (lambda: Of(lambda m, x: m(x, m(x))[1], nn.LSTMCell(12, 16)), (5, 12)),
-    "attention": (lambda: Of(_attended, nn.MultiheadAttention(16, 4, batch_first=True)), (3, 9, 16)),
+    "attention": (lambda: Of(lambda m, x: m(x, x, x, attn_mask=_MASK.to(x.device),
+        key_padding_mask=_LATE.to(x.device), need_weights=True)[0], nn.MultiheadAttention(16, 4, batch_first=True)),
+        (3, 9, 16)),
     "attention-masks": (lambda: Of(_masked, nn.Linear(16, 16)), (3, 9, 16)),
     "encoder-layer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, 0.0, batch_first=True, norm_first=True),
         (3, 9, 16)),
@@ -265,8 +251,8 @@ def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     return found
 
 
-def _packed(device: torch.device, dtype: torch.dtype, name: str = "lstm-packed") -> dict[str, T]:
-    """Results, not gradients, of sequences of several lengths."""
+def _forward(device: torch.device, dtype: torch.dtype, name: str) -> dict[str, T]:
+    """Results, not gradients."""
     model, x = _made(name)
     with torch.no_grad():
         made = model.to(device, dtype)(x.to(device, dtype))
@@ -331,8 +317,11 @@ def _all_ignored(at: At) -> None:
 
 PARTS: Mapping[str, Row] = {
     **{name: (STANDARD, partial(_module, name=name)) for name in MODULES},
-    "lstm-packed-forward": (SMOKE, lambda at: at.defined(_packed, accumulation=64)),
-    "lstm-packed-mixed": (STANDARD, lambda at: at.defined(partial(_packed, name="lstm-packed-mixed"), accumulation=64)),
+    "lstm-packed-forward": (SMOKE, lambda at: at.defined(partial(_forward, name="lstm-packed"), accumulation=64)),
+    "lstm-packed-mixed": (
+        STANDARD,
+        lambda at: at.defined(partial(_forward, name="lstm-packed-mixed"), accumulation=64),
+    ),
     "together": (SMOKE, lambda at: at.defined(_together, orders=4, accumulation=128)),
     "running-statistics": (SMOKE, lambda at: at.defined(_statistics, accumulation=90)),
     "padding": (SMOKE, _padding_stays),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
@@ -10,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.device.npu import knows_infinities
 from pytest_ascend.run import inputs
 
-from ..runtime.rows import SMOKE, STANDARD, At, Row, T
+from ..runtime.rows import SMOKE, STANDARD, At, Row, T, alike
 
 Given = Callable[..., T]
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -83,41 +84,36 @@ def _repeated(given: Given) -> T:
     return y
 
 
-def _duplicates(at: At) -> None:
+def _duplicates(device: torch.device) -> dict[str, T]:
     """Whatever adds up in one place adds all of it: thousands of small integers in seven places, all exact."""
-    rows = inputs.integers("ranges/duplicates", (4099,), low=0, high=7)
-    source = inputs.integers("ranges/duplicates/source", (4099, 5), low=-3, high=4).float()
-
-    def run(device: torch.device) -> dict[str, T]:
-        index, x, table = rows.to(device), source.to(device), torch.ones(7, 5, device=device)
-        wide, leaf = index[:, None].expand(4099, 5), table.clone().requires_grad_()
-        backward: dict[str, Callable[[T], T]] = {
-            "embedding": lambda w: F.embedding(index, w),
-            "index_select": lambda w: w.index_select(0, index),
-            "getitem": lambda w: w[index],
-            "gather": lambda w: w.gather(0, wide),
-            "index_select, columns": lambda w: w.mT.index_select(1, index).mT,
-            "getitem, columns": lambda w: w.mT[:, index].mT,
-            "expand": lambda w: w[0].expand(4099, 5),
-            "repeat": lambda w: w.repeat(600, 1)[:4099],
-        }
-        found = {
-            "index_add": table.index_add(0, index, x),
-            "index_put": table.index_put((index,), x, accumulate=True),
-            "scatter_add": table.scatter_add(0, wide, x),
-            "bincount": torch.bincount(index, minlength=9),
-            "index_add, columns": table.mT.index_add(1, index, x.mT),
-            "scatter_add, columns": table.mT.scatter_add(1, wide.mT, x.mT),
-            "sum": x.sum(0),
-            "sum of int32": (index + 2**30).int().sum(),
-        }
-        ends = torch.tensor([0, 4, 4], device=device)  # bags of 4, of none and of 32
-        for mode in ("sum", "mean", "max"):
-            found[f"bags, {mode}"] = F.embedding_bag(index[:36], x[:7], ends, mode=mode)
-        grads = {f"{name}, backward": torch.autograd.grad(each(leaf), leaf, x)[0] for name, each in backward.items()}
-        return {name: each.cpu() for name, each in (found | grads).items()}
-
-    at.same(run(at.device), run(torch.device("cpu")), "numbers that are added in one place are not all added")
+    index = inputs.integers("ranges/duplicates", (4099,), low=0, high=7).to(device)
+    x = inputs.integers("ranges/duplicates/source", (4099, 5), low=-3, high=4).float().to(device)
+    table, wide = torch.ones(7, 5, device=device), index[:, None].expand(4099, 5)
+    leaf = table.clone().requires_grad_()
+    backward: dict[str, Callable[[T], T]] = {
+        "embedding": lambda w: F.embedding(index, w),
+        "index_select": lambda w: w.index_select(0, index),
+        "getitem": lambda w: w[index],
+        "gather": lambda w: w.gather(0, wide),
+        "index_select, columns": lambda w: w.mT.index_select(1, index).mT,
+        "getitem, columns": lambda w: w.mT[:, index].mT,
+        "expand": lambda w: w[0].expand(4099, 5),
+        "repeat": lambda w: w.repeat(600, 1)[:4099],
+    }
+    found = {
+        "index_add": table.index_add(0, index, x),
+        "index_put": table.index_put((index,), x, accumulate=True),
+        "scatter_add": table.scatter_add(0, wide, x),
+        "bincount": torch.bincount(index, minlength=9),
+        "index_add, columns": table.mT.index_add(1, index, x.mT),
+        "scatter_add, columns": table.mT.scatter_add(1, wide.mT, x.mT),
+        "sum": x.sum(0),
+        "sum of int32": (index + 2**30).int().sum(),
+    }
+    ends = torch.tensor([0, 4, 4], device=device)  # bags of 4, of none and of 32
+    for mode in ("sum", "mean", "max"):
+        found[f"bags, {mode}"] = F.embedding_bag(index[:36], x[:7], ends, mode=mode)
+    return found | {f"{name}, backward": torch.autograd.grad(each(leaf), leaf, x)[0] for name, each in backward.items()}
 
 
 def _not_finite(at: At) -> None:
@@ -141,67 +137,68 @@ def _not_finite(at: At) -> None:
             at.same(kinds[0], kinds[1], f"{name}: {bad} is lost, or is where it does not belong")
 
 
-def _whole(at: At) -> None:
-    """Whole numbers are computed and compared as such: float32 has 24 bits, and 64 bits are two words."""
-    large = inputs.integers("ranges/whole", (257,), low=-(2**31), high=2**31)
-    calls: Mapping[str, Callable[[T, T], T]] = {
-        "mul": lambda x, y: x * (y % 31), "add": torch.add, "sub": torch.sub, "maximum": torch.maximum,
-        "eq": lambda x, _: x == x + 1, "lt": lambda x, _: x + 1 < x, "floor_divide": lambda x, y: x // (y % 7 + 1),
-        "remainder": lambda x, y: x % (y % 1023 + 1), "pow": lambda x, _: (x % 63) ** 5, "abs": lambda x, _: x.abs(),
-        "sort": lambda x, _: x.sort().values, "amax": lambda x, _: x.amax(), "where": lambda x, y: x.where(y > 0, y),
-        "bitwise_and": torch.bitwise_and, "cumsum": lambda x, _: x.cumsum(0), "clamp": lambda x, y: x.clamp(y, y + 1),
-        "sum": lambda x, _: x.sum(), "neg": lambda x, _: -x,
-    }  # fmt: skip
-    for name, call in calls.items():
-        for kind in (torch.int64, torch.int32):
-            x = (large if kind is torch.int64 else large >> 5).to(kind)
-            found, wanted = (call(each, each.flip(0)).cpu() for each in (x.to(at.device), x))
-            at.same(found, wanted, f"{name} of {kind} is wrong for large numbers")
+def _most(x: T) -> int:
+    """Return a number that a format of floating-point numbers as wide as these integers does not hold."""
+    return 2**53 + 1 if x.dtype is torch.int64 else 2**24 + 1
 
 
-def _rows(at: At) -> None:
+#: Calls of whole numbers, and of the same in another order.
+_WHOLE: Mapping[str, Callable[[T, T], T]] = {
+    "mul": lambda x, y: x * (y % 31), "add": torch.add, "sub": torch.sub, "maximum": torch.maximum,
+    "eq": lambda x, _: x == x + 1, "lt": lambda x, _: x + 1 < x, "gt": lambda x, _: x + 1 > x,
+    "floor_divide": lambda x, y: x // (y % 7 + 1), "floor": lambda x, _: torch.div(x, 3, rounding_mode="floor"),
+    "remainder": lambda x, y: x % (y % 1023 + 1), "remainder of a number": lambda x, _: x % 1000,
+    "pow": lambda x, _: (x % 10) ** (17 if x.dtype is torch.int64 else 9), "abs": lambda x, _: x.abs(),
+    "sort": lambda x, _: x.sort().values, "amax": lambda x, _: x.amax(), "amin": lambda x, _: x.view(7, -1).amin(1),
+    "max": lambda x, _: x.max(), "where": lambda x, y: x.where(y > 0, -y), "neg": lambda x, _: -x,
+    "bitwise": lambda x, y: (x | x.roll(1)) ^ (x & y), "masked_fill": lambda x, _: x.masked_fill(x < 0, _most(x)),
+    "clamp": lambda x, y: x.clamp(y, y + 1), "clamp to numbers": lambda x, _: x.clamp(-_most(x), _most(x) * 64),
+    "sum": lambda x, _: x.sum(), "sum of int32": lambda x, _: x.clamp(-(2**31), 2**31 - 1).int().sum(),
+    "sum of int8": lambda x, _: (x > 0).to(torch.int8).mul(127).sum(), "prod": lambda x, _: x[:2].prod(),
+    "cumsum": lambda x, _: x.cumsum(0), "cumsum of int32": lambda x, _: x[1:2].int().expand(9).cumsum(0),
+    "index_add": lambda x, y: y[:9].index_add(0, torch.arange(9, device=x.device), x[:9]),
+    "arange": lambda x, _: torch.arange(_most(x) - 4, _most(x) + 5, device=x.device),
+    "full": lambda x, _: torch.full((9,), _most(x), device=x.device), "item": lambda x, _: torch.tensor([x[3].item()]),
+}  # fmt: skip
+
+
+def _whole(device: torch.device) -> dict[str, T]:
+    """Whole numbers are computed and compared as such: float32 has 24 bits, float64 53, and 64 bits are two words."""
+    large = inputs.integers("ranges/whole", (329,), low=-(2**31), high=2**31)
+    few = torch.tensor([2**24 + 1, 2**31 - 1, -(2**31) - 1, 2**53 + 1, -(2**53) - 1, 2**62 + 1, 3, 0]).repeat(42)[:329]
+    given = {"large numbers": large, "some numbers": few, "numbers of int32": (large >> 5).int()}
+    made = {said: (x.to(device), x.flip(0).to(device)) for said, x in given.items()}
+    return {f"{name} of {said}": call(*both) for name, call in _WHOLE.items() for said, both in made.items()}
+
+
+def _rows(device: torch.device) -> dict[str, T]:
     """Of more than 65,535 rows, or batches, all are computed."""
-    x = inputs.integers("ranges/rows", (70001, 3), low=-4, high=5).float()
-    calls: Mapping[str, Callable[[T], T]] = {
-        "bmm": lambda x: torch.bmm(x[:, None], x[:, :, None]), "sum": lambda x: x.sum(-1), "amax": lambda x: x.amax(-1),
-        "cumsum": lambda x: x.cumsum(-1), "sort": lambda x: x.sort(-1).values, "flip": lambda x: x.flip(0),
-        "mm": lambda x: x @ x[:3], "topk": lambda x: x.topk(2).values, "gather": lambda x: x.gather(1, (x > 0).long()),
-        "softmax": lambda x: (x[:, :2] * 0).softmax(-1),
-        "layer_norm": lambda x: F.layer_norm(x * 0, (3,), x.new_ones(3), x.new_tensor([1, 2, 3])),
+    x = inputs.integers("ranges/rows", (70001, 3), low=-4, high=5).float().to(device)
+    return {
+        "bmm": torch.bmm(x[:, None], x[:, :, None]), "sum": x.sum(-1), "amax": x.amax(-1), "cumsum": x.cumsum(-1),
+        "sort": x.sort(-1).values, "flip": x.flip(0), "mm": x @ x[:3], "topk": x.topk(2).values,
+        "gather": x.gather(1, (x > 0).long()), "softmax": (x[:, :2] * 0).softmax(-1),
+        "layer_norm": F.layer_norm(x * 0, (3,), x.new_ones(3), x.new_tensor([1, 2, 3])),
     }  # fmt: skip
-    for name, call in calls.items():
-        at.same(call(x.to(at.device)).cpu(), call(x), f"{name} of 70,001 rows is wrong")
 
 
-def _beyond(at: At) -> None:
+def _beyond(device: torch.device) -> dict[str, Any]:
     """Places beyond 2^24 and 2^16 are found, by integers: float32 cannot count them."""
-    count = 2**24 + 9
-    x = torch.zeros(count, dtype=torch.int8, device=at.device)
+    count, places = 2**24 + 9, torch.tensor([2**24 + 1, 2**24 + 3, 2**24 + 5], device=device)
+    x, ones = torch.zeros(count, dtype=torch.int8, device=device), torch.ones(count, dtype=torch.int8, device=device)
     x[2**24 + 1] = 5
     x[2**24 + 3] = -5
-    at.same(int(x.argmax()), 2**24 + 1, "argmax is wrong beyond 2^24 elements")
-    at.same(int(x.half().argmin()), 2**24 + 3, "argmin is wrong beyond 2^24 elements")
-    at.same(x.nonzero().flatten().cpu(), torch.tensor([2**24 + 1, 2**24 + 3]), "nonzero is wrong beyond 2^24 elements")
-    places = torch.tensor([2**24 + 1, 2**24 + 3, 2**24 + 5], device=at.device)
-    at.same(x.index_select(0, places).cpu().tolist(), [5, -5, 0], "index_select is wrong beyond 2^24 elements")
-    at.same(x.gather(0, places).cpu().tolist(), [5, -5, 0], "gather is wrong beyond 2^24 elements")
-    at.same(x[-7:].cpu().tolist()[-3:], [0, 0, 0], "a slice is wrong beyond 2^24 elements")
-    at.same(torch.searchsorted(places, places - 1).tolist(), [0, 1, 2], "searchsorted is wrong beyond 2^24")
-    at.same(torch.bucketize(places - 1, places).tolist(), [0, 1, 2], "bucketize is wrong beyond 2^24")
-    ends = torch.arange(count, device=at.device)[-3:].cpu()
-    at.same(ends, torch.arange(count - 3, count), "arange is wrong beyond 2^24")
-    ones = torch.ones(count, dtype=torch.int8, device=at.device)
-    at.same(int(ones.sum()), count, "a sum of integers is wrong beyond 2^24")
-    at.same([int(ones.bool().sum()), int(ones.count_nonzero())], [count] * 2, "a count is wrong beyond 2^24")
-    at.same(int(ones.cumsum(0)[-1]), count, "a cumulative sum of integers is wrong beyond 2^24")
-    table = torch.arange(70001.0, device=at.device)[:, None].expand(70001, 3).contiguous()
-    rows = torch.tensor([65535, 65536, 65537, 70000], device=at.device)
-    at.same(F.embedding(rows, table)[:, 1].cpu(), rows.cpu().float(), "embedding is wrong beyond row 65,536")
-    wide = inputs.integers("ranges/sort", (70001,), low=0, high=1 << 30)
-    found = wide.to(at.device).sort(stable=True)
-    wanted = wide.sort(stable=True)
-    at.same([each.cpu() for each in found], [*wanted], "sort is wrong beyond 65,536 elements")
-    at.same(wide.to(at.device).topk(5).values.cpu(), wide.topk(5).values, "topk is wrong beyond 65,536 elements")
+    table = torch.arange(70001.0, device=device)[:, None].expand(70001, 3).contiguous()
+    rows = torch.tensor([65535, 65536, 65537, 70000], device=device)
+    wide = inputs.integers("ranges/sort", (70001,), low=0, high=1 << 30).to(device)
+    return {
+        "argmax": x.argmax(), "argmin": x.half().argmin(), "nonzero": x.nonzero(), "a slice": x[-7:],
+        "index_select": x.index_select(0, places), "gather": x.gather(0, places),
+        "searchsorted": torch.searchsorted(places, places - 1), "bucketize": torch.bucketize(places - 1, places),
+        "arange": torch.arange(count, device=device)[-3:], "a sum of integers": ones.sum(),
+        "counts": [ones.bool().sum(), ones.count_nonzero()], "a cumulative sum of integers": ones.cumsum(0)[-1],
+        "embedding": F.embedding(rows, table)[:, 1], "sort": wide.sort(stable=True), "topk": wide.topk(5).values,
+    }  # fmt: skip
 
 
 def _cancelled(given: Given) -> tuple[T, ...]:
@@ -292,11 +289,11 @@ RANGES: Mapping[str, Row] = {
         make(*ends, device=g(1).device, dtype=g(1).dtype)
         for make, ends in ((torch.arange, (0, 50, 0.01)), (torch.arange, (900, -900, -0.7)),
             (torch.linspace, (-3, 7, 1003))))),
-    "duplicates": (SMOKE, _duplicates),
+    "duplicates": alike(SMOKE, _duplicates, "numbers that are added in one place are not all added"),
     "not-finite": (SMOKE, _not_finite),
-    "whole-numbers": (SMOKE, _whole),
-    "many-rows": (SMOKE, _rows),
-    "beyond-24-bits": (STANDARD, _beyond),
+    "whole-numbers": alike(SMOKE, _whole, "a result is wrong for large whole numbers"),
+    "many-rows": alike(SMOKE, _rows, "a result of 70,001 rows is wrong"),
+    "beyond-24-bits": alike(STANDARD, _beyond, "a result is wrong beyond 2^24 elements, or row or element 65,536"),
     "constant-rows": _over(lambda g: tuple((call(g(5, size, mean=mean, std=0)).abs() <= 2).to(g(1).dtype) for call in (
         lambda x: F.layer_norm(x, x.shape[-1:]), lambda x: F.group_norm(x[None], 5), lambda x: x.std(-1),
         lambda x: F.batch_norm(x.mT, None, None, training=True)) for size in (33, 1025) for mean in (1000.1, 3e4)),

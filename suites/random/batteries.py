@@ -60,9 +60,9 @@ def _ends(u: T, *ends: float, of: str = "") -> Iterator[Finding]:
         yield _poisson(f"{of}numbers in the highest {end:.2g}", int((u >= 1 - end).sum()), len(u) * end)
 
 
-def _of_uniform(u: T) -> Iterator[Finding]:
-    """Test numbers that are uniform in [0, 1), in float64."""
-    count = len(u)
+def _of_uniform(x: T, share: Callable[[T], T] = torch.clone) -> Iterator[Finding]:
+    """Test numbers that are uniform in [0, 1), or of which this ``share`` is to be smaller."""
+    u, count = share(x.cpu().double()), len(x)
     grid = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     reach = math.sqrt(count) * float((u.sort().values - grid).abs().max())
     series = sum((-1) ** (k - 1) * math.exp(-2 * (k * reach) ** 2) for k in range(1, 40)) if reach > 0.3 else 0.5
@@ -79,27 +79,11 @@ def _of_uniform(u: T) -> Iterator[Finding]:
     yield _fits("gaps between small numbers", gaps, shares)
     spacings = whole[: 2**16].view(64, 1024).sort(-1).values.diff(dim=-1).sort(-1).values
     yield _poisson("birthday spacings that repeat", int((spacings.diff(dim=-1) == 0).sum()), 64 * 2**30 / (4 * 2**22))
-    yield from _ends(u, 2**-8, 2**-12, 2**-16)
+    yield from _ends(u, *(2**-bits for bits in range(6, 23, 2)))
     # Numbers of 23 bits, as a significand is filled, collide twice as often as those of 24: fewer bits show.
     collisions, most = 2**20 - len(torch.unique(u[: 2**20])), 2**40 / 2 / 2**23
     z = (collisions - most) / math.sqrt(most)
     yield Finding(f"equal numbers: {collisions:,}, {most:,.0f} with 23 bits", _normal_tail(z) if z > 0 else 1.0)
-
-
-def _large_normal(device: torch.device) -> Iterator[Finding]:
-    x = torch.randn(LARGE, device=device).cpu().double()
-    yield from _of_uniform(torch.special.ndtr(x))
-    for end in (2.5, 3.0, 3.5, 4.0, 4.5, 5.0):
-        p = math.erfc(end / math.sqrt(2)) / 2
-        yield _poisson(f"numbers above {end}", int((x > end).sum()), LARGE * p)
-        yield _poisson(f"numbers below -{end}", int((x < -end).sum()), LARGE * p)
-
-
-def _large_exponential(device: torch.device) -> Iterator[Finding]:
-    x = torch.empty(LARGE, device=device).exponential_(2.0).cpu().double()
-    yield from _of_uniform(-torch.expm1(-2 * x))
-    for end in (2.0, 4.0, 6.0, 7.0):
-        yield _poisson(f"numbers above {end}", int((x > end).sum()), LARGE * math.exp(-2 * end))
 
 
 def _shared(x: T) -> int:
@@ -356,7 +340,10 @@ BATTERIES: Mapping[str, tuple[str, Row]] = {
     "classes": ("standard", _classes),
     "wide-ranges": ("smoke", _wide),
     "permutations": ("smoke", _permutations),
-    "large-uniform": ("standard", lambda device: _of_uniform(torch.rand(LARGE, device=device).cpu().double())),
-    "large-normal": ("standard", _large_normal),
-    "large-exponential": ("full", _large_exponential),
+    "large-uniform": ("standard", lambda device: _of_uniform(torch.rand(LARGE, device=device))),
+    "large-normal": ("standard", lambda device: _of_uniform(torch.randn(LARGE, device=device), torch.special.ndtr)),
+    "large-exponential": (
+        "full",
+        lambda device: _of_uniform(torch.empty(LARGE, device=device).exponential_(2.0), lambda x: -torch.expm1(-2 * x)),
+    ),
 }

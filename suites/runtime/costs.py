@@ -80,12 +80,11 @@ def _shapes(at: At) -> None:
     }  # fmt: skip
     x = torch.rand(2**16, device=at.device)
     for name, call in calls.items():
-        given = {
-            f"{rows} x {2**16 // rows}, dimension {dim}": (rows, dim)
+        made: Calls = {
+            f"{rows} x {2**16 // rows}, dimension {dim}": partial(call, x.view(rows, -1), dim)
             for rows in (1, 16, 256, 4096, 2**14)
             for dim in (0, 1)
         }
-        made: Calls = {said: partial(call, x.view(rows, -1), dim) for said, (rows, dim) in given.items()}
         # Half of them are along one dimension.
         _alike(at, f"{name} of one size", made, times=15, part=4)
 
@@ -94,12 +93,8 @@ def _places(at: At) -> None:
     """Equal, ordered and mixed indices take about as long: of kernels that add in one place, or look it up."""
     count = 4096
     x, table = torch.ones(count, 4, device=at.device), torch.ones(count, 4, device=at.device, requires_grad=True)
-    kinds = {
-        "mixed": torch.arange(count) * 1021 % count,
-        "ordered": torch.arange(count),
-        "equal": torch.zeros(count).long(),
-    }
-    there = {name: each.to(at.device) for name, each in kinds.items()}
+    ordered = torch.arange(count, device=at.device)
+    given = {"mixed": ordered * 1021 % count, "ordered": ordered, "equal": ordered * 0}
     calls: dict[str, Callable[[torch.Tensor], object]] = {
         "index_add": lambda i: x.index_add(0, i, x), "index_put": lambda i: x.index_put((i,), x, accumulate=True),
         "scatter_add": lambda i: x.scatter_add(0, i[:, None].expand(count, 4), x),
@@ -108,7 +103,7 @@ def _places(at: At) -> None:
         "sort": torch.sort, "unique": torch.unique,
     }  # fmt: skip
     for name, call in calls.items():
-        made: Calls = {f"{kind} indices": partial(call, each) for kind, each in there.items()}
+        made: Calls = {f"{kind} indices": partial(call, each) for kind, each in given.items()}
         _alike(at, f"{name} of one size", made, times=2 * TIMES, part=4)
 
 

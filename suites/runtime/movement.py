@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.run import inputs
 
-from .rows import MIB, SMOKE, STANDARD, At, Row, T, early, fetched, numbered
+from .rows import MIB, SMOKE, STANDARD, At, Row, T, alike, early, numbered
 
 Moves: TypeAlias = dict[str, Callable[[T], T]]
 #: Bytes of copies: around what one transfer, one staging buffer or one page of the drivers may hold, and odd ones.
@@ -83,23 +83,19 @@ _TURNED: Moves = {
 }  # fmt: skip
 
 
-def _across(at: At, views: Moves) -> None:
+def _across(device: torch.device, views: Moves) -> dict[str, T]:
     """Copies between views of the host and of the device, also with a cast: what lies between stays."""
-
-    def run(device: torch.device) -> dict[str, T]:
-        found = dict[str, T]()
-        host, there = torch.arange(24.0), torch.arange(24.0).add(100).to(device)
-        for (name, view), dtype in product(views.items(), (torch.float32, torch.float16, torch.int64)):
-            mine, its = torch.full((24,), 7.0, dtype=dtype), torch.full((24,), 7.0, dtype=dtype, device=device)
-            view(mine).copy_(view(there))
-            view(its).copy_(view(host))
-            found[f"{name}, {dtype}, to the host"] = mine
-            found[f"{name}, {dtype}, to the device"] = torch.cat([its.cpu(), view(its).cpu().flatten()])
-            view(its).copy_(view(host).flatten()[1])
-            found[f"{name}, {dtype}, of one number"] = its.cpu()
-        return found
-
-    at.same(run(at.device), run(torch.device("cpu")), "a copy fills gaps, or gives elements other places")
+    found = dict[str, T]()
+    host, there = torch.arange(24.0), torch.arange(24.0).add(100).to(device)
+    for (name, view), dtype in product(views.items(), (torch.float32, torch.float16, torch.int64)):
+        mine, its = torch.full((24,), 7.0, dtype=dtype), torch.full((24,), 7.0, dtype=dtype, device=device)
+        view(mine).copy_(view(there))
+        view(its).copy_(view(host))
+        found[f"{name}, {dtype}, to the host"] = mine
+        found[f"{name}, {dtype}, to the device"] = torch.cat([its.cpu(), view(its).cpu().flatten()])
+        view(its).copy_(view(host).flatten()[1])
+        found[f"{name}, {dtype}, of one number"] = its.cpu()
+    return found
 
 
 #: Ways to views, of which what is written shows in the tensor, and to copies, of which it does not.
@@ -116,14 +112,11 @@ _VIEWS: Moves = {
 }  # fmt: skip
 
 
-def _views(at: At) -> None:
-    found = [
-        {name: numbered(36).view(6, 6).to(device) for name in _VIEWS} for device in (at.device, torch.device("cpu"))
-    ]
-    for each in found:
-        for name, x in each.items():
-            _VIEWS[name](x).fill_(1)
-    at.same(fetched(found[0]), found[1], "what is written to a view is lost, or what is written to a copy is not")
+def _views(device: torch.device) -> dict[str, T]:
+    found = {name: numbered(36).view(6, 6).to(device) for name in _VIEWS}
+    for name, x in found.items():
+        _VIEWS[name](x).fill_(1)
+    return found
 
 
 def _storages(at: At) -> None:
@@ -151,31 +144,27 @@ def _storages(at: At) -> None:
     at.same("; ".join(said for said, is_so in asked.items() if not is_so), "", "storages")
 
 
-def _cat(at: At) -> None:
+def _cat(device: torch.device) -> dict[str, Any]:
     """Up to 257 tensors at once, along each dimension, some of them empty, views, or of other dtypes."""
+    found = dict[str, Any]()
     for count in (2, 33, 65, 257):
-        parts = [numbered(3 * (i % 5) * 2, i).view(3, i % 5, 2) for i in range(count)]
-        there = [each.to(at.device) for each in parts]
-        squares = [*numbered(20 * count, 3).to(at.device).view(count, 20)]
-        at.same(torch.cat(there, 1).cpu(), torch.cat(parts, 1), f"cat of {count} tensors along dimension 1")
-        found, wanted = (torch.cat([each.transpose(0, 1) for each in some]) for some in (there, parts))
-        at.same(found.cpu(), wanted, f"cat of {count} transposed tensors")
-        found, wanted = (torch.stack([each[:, :1] for each in some if each.shape[1]], -1) for some in (there, parts))
-        at.same(found.cpu(), wanted, f"stack of {count} tensors")
+        here = [numbered(3 * (i % 5) * 2, i).view(3, i % 5, 2) for i in range(count)]
+        parts, squares = [each.to(device) for each in here], numbered(20 * count, 3).to(device).view(count, 20)
+        found[f"cat of {count} tensors along dimension 1"] = whole = torch.cat(parts, 1)
+        found[f"split into {count} tensors"] = torch.split(whole, [each.shape[1] for each in parts], 1)
+        found[f"cat of {count} transposed tensors"] = torch.cat([each.transpose(0, 1) for each in parts])
+        found[f"stack of {count} tensors"] = torch.stack([each[:, :1] for each in parts if each.shape[1]], -1)
         for join in (torch.stack, torch.cat):  # of one shape, and laid out in turn by rows and by columns
-            found, wanted = (join([each.view(4, 5) if i % 2 else each.view(5, 4).mT for i, each in enumerate(some)])
-                             for some in (squares, [each.cpu() for each in squares]))  # fmt: skip
-            at.same(found.cpu(), wanted, f"{join.__name__} of {count} tensors, each other one transposed")
+            turned = [each.view(4, 5) if i % 2 else each.view(5, 4).mT for i, each in enumerate(squares)]
+            found[f"{join.__name__} of {count} tensors, each other one transposed"] = join(turned)
         for first in range(3):
             dtypes = [(torch.int64, torch.float32, torch.int8)[(first + i) % 3] for i in range(count)]
-            mixed = [(each % 1000 / 8).to(dtype) for each, dtype in zip(parts, dtypes, strict=True)]
-            found = torch.cat([each.to(at.device) for each in mixed], 1).cpu()
-            at.same(found, torch.cat(mixed, 1), f"cat of {count} tensors of int64, float32 and int8, {dtypes[0]} first")
-        again = torch.split(torch.cat(there, 1), [each.shape[1] for each in parts], 1)
-        at.same([each.cpu() for each in again], parts, f"split into {count} tensors")
+            mixed = [(each % 1000 / 8).to(dtype).to(device) for each, dtype in zip(here, dtypes, strict=True)]
+            found[f"cat of {count} tensors of int64, float32 and int8, {dtypes[0]} first"] = torch.cat(mixed, 1)
+    return found
 
 
-def _layouts(at: At) -> None:
+def _layouts(device: torch.device) -> dict[str, Any]:
     """Copy between all orders of three dimensions, at odd places and with gaps, expanded, and from and to the host."""
     shape, count = (3, 4, 5), 60
     orders = [*permutations(range(3))]
@@ -184,20 +173,17 @@ def _layouts(at: At) -> None:
         """Return a view of this shape whose dimensions lie in memory in that order."""
         return x.view([shape[each] for each in order]).permute([order.index(each) for each in range(3)])
 
-    def run(device: torch.device) -> list[T]:
-        given = numbered(2 * count + 3).to(device)[3::2]
-        whole = torch.full((len(orders) ** 2 + 9, 2 * count + 5), 7, dtype=torch.int32).to(device)
-        views, targets = [ordered(given, each) for each in orders], whole[:, 5::2]
-        for place, (one, other) in enumerate(product((*views, views[0].contiguous()), orders)):
-            ordered(targets[place], other).copy_(one)
-        for place, row in enumerate(targets[-3:]):
-            row.view(shape).copy_(views[0].narrow(place, 0, 1).expand(shape))
-        for place in range(1, 17):  # where lines and blocks begin, and between
-            whole[-1, place : place + 40 : 1].copy_(numbered(40, place))
-            whole[-2, place : place + 9].copy_(whole[-1, place : place + 40].cpu()[:9])
-        return [whole.cpu(), *(each.contiguous().cpu() for each in views)]
-
-    at.same(run(at.device), run(torch.device("cpu")), "a copy between views is wrong, or changes what lies around it")
+    given = numbered(2 * count + 3).to(device)[3::2]
+    whole = torch.full((len(orders) ** 2 + 9, 2 * count + 5), 7, dtype=torch.int32).to(device)
+    views, targets = [ordered(given, each) for each in orders], whole[:, 5::2]
+    for place, (one, other) in enumerate(product((*views, views[0].contiguous()), orders)):
+        ordered(targets[place], other).copy_(one)
+    for place, row in enumerate(targets[-3:]):
+        row.view(shape).copy_(views[0].narrow(place, 0, 1).expand(shape))
+    for place in range(1, 17):  # where lines and blocks begin, and between
+        whole[-1, place : place + 40 : 1].copy_(numbered(40, place))
+        whole[-2, place : place + 9].copy_(whole[-1, place : place + 40].cpu()[:9])
+    return {"whole": whole, "views": [each.contiguous() for each in views]}
 
 
 def _overwritten(x: T) -> T:
@@ -285,12 +271,11 @@ def _ties(at: At, dtype: torch.dtype) -> None:
     at.same(_bits_of(x.to(at.device).to(dtype).cpu()), _bits_of(x.to(dtype)), cause)
 
 
-def _casts(at: At) -> None:
+def _casts(device: torch.device) -> dict[str, T]:
     ends = (2**24 + 1, 2**31 - 1, -(2**31), 2**53 + 1, 2**62 + 1)
     whole = torch.tensor([0, 1, -1, 127, -128, 255, 256, -32768, 65535, *ends])
     parts = torch.tensor([0.0, -0.0, 0.5, -0.5, 0.999, -1.5, 2.5, 100.7, -100.7, 2.0**20 + 0.5, float(2**30), -1e9])
-    found, wanted = {}, {}
-    wide = inputs.normal("movement/casts", (4, 1027), std=2.0**20)
+    found, wide = dict[str, T](), inputs.normal("movement/casts", (4, 1027), std=2.0**20)
     for name, x, kinds in (
         ("float64, of all digits", wide[0].double() * wide[1].double(), (torch.float32, torch.float16, torch.bfloat16)),
         ("float64, small", wide[2].double() / wide[3].double() ** 2, (torch.float32, torch.bfloat16, torch.int64)),
@@ -304,9 +289,8 @@ def _casts(at: At) -> None:
         ("float16", parts[:9].half(), (torch.int64, torch.int32, torch.bool, torch.float32, torch.bfloat16)),
     ):
         for kind in kinds:
-            found[f"{name} to {kind}"] = x.repeat(9).to(at.device).to(kind).cpu()
-            wanted[f"{name} to {kind}"] = x.repeat(9).to(kind)
-    at.same(found, wanted, "a cast gives other numbers than PyTorch defines")
+            found[f"{name} to {kind}"] = x.repeat(9).to(device).to(kind)
+    return found
 
 
 #: Ways to put a number into a tensor: into each third place, or everywhere.
@@ -321,57 +305,29 @@ _PUT: Mapping[str, Callable[[T, T, float], T]] = {
 }  # fmt: skip
 
 
-def _put(at: At) -> None:
+def _put(device: torch.device) -> dict[str, T]:
     """Infinities, NaN, zeros with a sign and the ends of the format are put where they belong, as they are."""
+    found = dict[str, T]()
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         ends = torch.finfo(dtype)
-        x = inputs.normal("movement/put", (9, 7)).to(dtype)
-        mask = torch.arange(63).view(9, 7) % 3 == 1
+        x = inputs.normal("movement/put", (9, 7)).to(dtype).to(device)
+        mask = (torch.arange(63).view(9, 7) % 3 == 1).to(device)
         numbers = (torch.inf, -torch.inf, torch.nan, -0.0, ends.max, ends.min, ends.smallest_normal)
-        found, wanted = (
-            {name: torch.cat([put(each, mask.to(each.device), n).flatten() for n in numbers]).cpu()
-             for name, put in _PUT.items()} for each in (x.to(at.device), x)
-        )  # fmt: skip
-        for some in (found, wanted):  # any NaN is as good as another one
-            some.update({name: _bits_of(each.where(~each.isnan(), torch.nan)) for name, each in some.items()})
-        at.same(
-            found, wanted, f"a number, such as -inf, is not put into a tensor of {dtype} as it is, or elsewhere too"
-        )
+        for name, put in _PUT.items():
+            made = torch.cat([put(x, mask, n).flatten() for n in numbers]).cpu()
+            found[f"{name} of {dtype}"] = _bits_of(made.where(~made.isnan(), torch.nan))  # any NaN is as good
+    return found
 
 
-def _large_integers(at: At) -> None:
-    x = torch.tensor([2**24 + 1, 2**31 - 1, -(2**31) - 1, 2**53 + 1, -(2**53) - 1, 2**62 + 1, 3, 0]).repeat(40)
-    calls: Moves = {
-        "add": lambda y: y + 1, "sub": lambda y: y - y.flip(0), "mul": lambda y: y * 3, "neg": torch.neg,
-        "abs": torch.abs,
-        "eq": lambda y: y == y + 1, "lt": lambda y: y < y + 1, "max": lambda y: y.max(),
-        "amin": lambda y: y.view(8, -1).amin(1),
-        "sum of int32": lambda y: y.clamp(-(2**31), 2**31 - 1).int().sum(),
-        "sum of int8": lambda y: (y > 0).to(torch.int8).mul(127).sum(),
-        "cumsum of int32": lambda y: y[1:2].int().expand(9).cumsum(0),
-        "sum": lambda y: y.sum(), "cumsum": lambda y: y.cumsum(0), "sort": lambda y: y.sort().values,
-        "where": lambda y: torch.where(y > 0, y, -y), "clamp": lambda y: y.clamp(-(2**53) - 1, 2**62),
-        "maximum": lambda y: torch.maximum(y, y.flip(0)), "masked_fill": lambda y: y.masked_fill(y < 0, 2**53 + 1),
-        "floor": lambda y: torch.div(y, 3, rounding_mode="floor"), "remainder": lambda y: y % 1000,
-        "pow": lambda y: (y % 10) ** 17,
-        "bitwise": lambda y: (y | y.roll(1)) ^ y.flip(0),
-        "index_add": lambda y: y[:9].index_add(0, torch.arange(9, device=y.device), y[9:18]),
-        "arange": lambda y: torch.arange(2**53 - 3, 2**53 + 6, device=y.device),
-        "full": lambda y: torch.full((9,), 2**53 + 1, device=y.device),
-        "item": lambda y: torch.tensor([y[3].item()]), "prod": lambda y: y[:2].prod(),
-    }  # fmt: skip
-    found, wanted = ({name: call(each).cpu() for name, call in calls.items()} for each in (x.to(at.device), x))
-    at.same(found, wanted, "integers beyond 2^24 or 2^53 are not exact")
-
-
+_OTHER_PLACES = "a copy fills gaps, or gives elements other places"
 MOVEMENT: Mapping[str, Row] = {
     **early({name: partial(_copied, way=way) for name, way in WAYS.items()}, "there-and-back", "odd-places"),
-    "gaps": (SMOKE, partial(_across, views=_GAPS)),
-    "turned": (STANDARD, partial(_across, views=_TURNED)),
-    "views": (STANDARD, _views),
+    "gaps": alike(SMOKE, partial(_across, views=_GAPS), _OTHER_PLACES),
+    "turned": alike(STANDARD, partial(_across, views=_TURNED), _OTHER_PLACES),
+    "views": alike(STANDARD, _views, "what is written to a view is lost, or what is written to a copy is not"),
     "storages": (STANDARD, _storages),
-    "cat": (SMOKE, _cat),
-    "layouts": (SMOKE, _layouts),
+    "cat": alike(SMOKE, _cat, "tensors are joined or split in another way"),
+    "layouts": alike(SMOKE, _layouts, "a copy between views is wrong, or changes what lies around it"),
     "bits": (SMOKE, lambda at: _moved(at, MOVES, bits=True)),
     "complex": (SMOKE, lambda at: _moved(at, {name: MOVES[name] for name in _OF_COMPLEX}, torch.complex64, bits=True)),
     "elements": (STANDARD, lambda at: _moved(at, OTHER_MOVES)),
@@ -379,7 +335,6 @@ MOVEMENT: Mapping[str, Row] = {
     "many-elements": (STANDARD, lambda at: _moved(at, MOVES | OTHER_MOVES, torch.int32, count=2**17)),
     "to-bfloat16": (SMOKE, partial(_ties, dtype=torch.bfloat16)),
     "to-float16": (STANDARD, partial(_ties, dtype=torch.float16)),
-    "casts": (SMOKE, _casts),
-    "special-numbers": (SMOKE, _put),
-    "large-integers": (SMOKE, _large_integers),
+    "casts": alike(SMOKE, _casts, "a cast gives other numbers than PyTorch defines"),
+    "special-numbers": alike(SMOKE, _put, "a number, such as -inf, is not put there as it is, or elsewhere too"),
 }

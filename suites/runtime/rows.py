@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from pytest_ascend.operators.calling import on_tensors
 from pytest_ascend.precision import Samples
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.records.case import Case
@@ -123,7 +124,7 @@ def forked(backend: Any, side: Any) -> Iterator[None]:
 
 
 def fetched(results: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: each.detach().cpu() if isinstance(each, T) else each for name, each in results.items()}
+    return {name: on_tensors(lambda each: each.detach().cpu(), each) for name, each in results.items()}
 
 
 def joined(tensors: Iterable[T]) -> T:
@@ -152,6 +153,11 @@ def numbered(count: int, start: int = 0) -> T:
     """Return int32 numbers that differ from place to place, and from start to start: a lost or moved block shows."""
     places = torch.arange(start, start + count, dtype=torch.int64)
     return ((places * 2654435761) & 0x7FFFFFFF).to(torch.int32)
+
+
+def alike(level: str, run: Callable[[torch.device], Mapping[str, Any]], cause: str) -> Row:
+    """Return a row that requires the bits that ``run`` gives on the CPU; what differs is told by its name."""
+    return level, lambda at: at.same(fetched(run(at.device)), fetched(run(CPU)), cause)
 
 
 def early(rows: Mapping[str, Callable[[At], None]], *names: str) -> dict[str, Row]:

@@ -56,8 +56,8 @@ FEW = ("add", "softmax", "sum", "mm", "sort", "cat", "index_select", "conv1d")
 ROWS = 33
 
 
-def _given(at: At, name: str, rows: int = ROWS, device: torch.device | None = None) -> T:
-    return inputs.normal(f"state/{name}", (rows, 64)).to(device or at.device)
+def _given(at: At, name: str, rows: int = ROWS) -> T:
+    return inputs.normal(f"state/{name}", (rows, 64)).to(at.device)
 
 
 def computed(function: Callable[[T], object], x: T) -> list[T]:
@@ -295,14 +295,10 @@ def _other_arguments(at: At, *, on_cards: bool = False) -> None:
         at.same([each.cpu() for each in found], wanted, cause)  # nor may a later call change an earlier one's result
 
 
-def _other_settings(at: At) -> None:
+def _other_settings(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     """The same for settings with which nothing is exact."""
-
-    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-        x = inputs.normal("state/settings", (ROWS, ROWS)).to(dtype).to(device)
-        return {name: torch.stack([function(x, n) for n in (1, 2, 1)]) for name, function in _WITH_SETTINGS.items()}
-
-    at.defined(run, accumulation=ROWS)
+    x = inputs.normal("state/settings", (ROWS, ROWS)).to(dtype).to(device)
+    return {name: torch.stack([function(x, n) for n in (1, 2, 1)]) for name, function in _WITH_SETTINGS.items()}
 
 
 def _settings_between(at: At) -> None:
@@ -337,7 +333,7 @@ STATE: Mapping[str, Row] = {
     "hundred-calls": (SMOKE, partial(_many, times=70, names=("add", "mul", "exp", "sum", "softmax", "mm"))),
     "thousand-calls": (STANDARD, partial(_many, times=1030, names=("add", "softmax", "mm"))),
     "other-arguments": (SMOKE, _other_arguments),
-    "other-settings": (STANDARD, _other_settings),
+    "other-settings": (STANDARD, lambda at: at.defined(_other_settings, accumulation=ROWS)),
     "two-cards": (STANDARD, partial(_other_arguments, on_cards=True)),
     "settings-between": (STANDARD, _settings_between),
 }

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators.calling import tensors
+from pytest_ascend.operators.calling import on_tensors, tensors
 
 from .rows import BUSY_S, SMOKE, STANDARD, At, Row, T, deterministic, early, forked, numbered
 from .state import CALLS, computed
@@ -321,8 +321,7 @@ def _two_at_once(at: At) -> None:
                     found[place].append(tensors(CALLS[name](x[place])))
             at.backend.synchronize()
             cause = f"{name}, in two streams at once, gives another result than alone"
-            at.same([[each.cpu() for each in some] for some in found[0]], [wanted[0][name]] * 6, cause)
-            at.same([[each.cpu() for each in some] for some in found[1]], [wanted[1][name]] * 6, cause)
+            at.same(on_tensors(T.cpu, found), [[each[name]] * 6 for each in wanted], cause)
 
 
 def _elapsed(at: At, slept_s: float = 0.0) -> None:

@@ -65,41 +65,37 @@ def given(lower: torch.dtype) -> Given:
     return Given(x, y, p, inputs.uniform("autocast/wide", (4, 6)), torch.tensor([0, 3, 5, 1]))
 
 
-def _of(names: str, module: Any, *inputs: str, more: tuple[int, ...] = ()) -> dict[str, Callable[[Given], Any]]:
+def _of(names: str, module: Any, inputs: Callable[[Given], tuple[Any, ...]]) -> dict[str, Callable[[Given], Any]]:
     def of(name: str) -> Callable[[Given], Any]:
-        return lambda t: getattr(module, name)(*(getattr(t, each) for each in inputs), *more)
+        return lambda t: getattr(module, name)(*inputs(t))
 
     return {name: of(name) for name in names.split()}
 
 
 CALLS: Mapping[str, Callable[[Given], Any]] = {
-    **_of("exp expm1 tan sinh cosh norm", torch.Tensor, "x"),
-    **_of("log log1p log10 log2 rsqrt reciprocal", torch.Tensor, "p"),
-    **_of("mse_loss l1_loss smooth_l1_loss cosine_similarity", F, "x", "y"),
-    **_of("softmax log_softmax", F, "x", more=(1,)),
-    **_of("sum cumsum", torch.Tensor, "x", more=(1,)),
-    **_of("prod cumprod", torch.Tensor, "p", more=(1,)),
-    **_of("cross_entropy nll_loss", F, "x", "classes"),
+    **_of("exp expm1 tan sinh cosh norm", torch.Tensor, lambda t: (t.x,)),
+    **_of("log log1p log10 log2 rsqrt reciprocal", torch.Tensor, lambda t: (t.p,)),
+    **_of("mse_loss l1_loss smooth_l1_loss cosine_similarity", F, lambda t: (t.x, t.y)),
+    **_of("softmax log_softmax", F, lambda t: (t.x, 1)),
+    **_of("sum cumsum", torch.Tensor, lambda t: (t.x, 1)),
+    **_of("prod cumprod", torch.Tensor, lambda t: (t.p, 1)),
+    **_of("cross_entropy nll_loss", F, lambda t: (t.x, t.classes)),
+    **_of("acos asin", torch.Tensor, lambda t: (t.x / 2,)),
+    **_of("matmul mm", torch, lambda t: (t.wide, t.wide.t())),
+    **_of("bmm", torch, lambda t: (t.wide[None], t.wide.t()[None])),
+    **_of("conv2d conv_transpose2d", F, lambda t: (t.wide[None, None], t.wide[None, None, :2, :3])),
+    **_of("cat stack", torch, lambda t: ([t.x, t.wide],)),
     "layer_norm": lambda t: F.layer_norm(t.x, (6,)),
     "group_norm": lambda t: F.group_norm(t.x[None], 2),
     "kl_div": lambda t: F.kl_div(t.x, t.p, reduction="sum"),
     "binary_cross_entropy_with_logits": lambda t: F.binary_cross_entropy_with_logits(t.x, t.p),
     "pow": lambda t: t.p.pow(1.7),
     "softplus": lambda t: F.softplus(t.x),
-    "acos": lambda t: (t.x / 2).acos(),
-    "asin": lambda t: (t.x / 2).asin(),
-    "matmul": lambda t: t.wide @ t.wide.t(),
-    "mm": lambda t: torch.mm(t.wide, t.wide.t()),
-    "bmm": lambda t: torch.bmm(t.wide[None], t.wide.t()[None]),
     "addmm": lambda t: torch.addmm(t.wide[:, :4], t.wide, t.wide.t()),
     "baddbmm": lambda t: torch.baddbmm(t.wide[None, :, :4], t.wide[None], t.wide.t()[None]),
     "mv": lambda t: torch.mv(t.wide, t.wide[0]),
     "linear": lambda t: F.linear(t.wide, t.wide),
     "conv1d": lambda t: F.conv1d(t.wide[None], t.wide[:2, :4].t()[:2, :, None].repeat(1, 2, 3)),
-    "conv2d": lambda t: F.conv2d(t.wide[None, None], t.wide[None, None, :2, :3]),
-    "conv_transpose2d": lambda t: F.conv_transpose2d(t.wide[None, None], t.wide[None, None, :2, :3]),
     "add": lambda t: t.x + t.wide,
-    "cat": lambda t: torch.cat([t.x, t.wide]),
-    "stack": lambda t: torch.stack([t.x, t.wide]),
     "addcmul": lambda t: torch.addcmul(t.wide, t.x, t.y),
 }
