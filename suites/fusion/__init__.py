@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from pytest_ascend.device import npu
+from pytest_ascend.operators.calling import tensors
 from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
@@ -106,8 +107,7 @@ def numbers(form: Form, device: torch.device) -> tuple[Tensor, Tensor, Tensor, S
 
 def _run(model: nn.Module, x: Tensor, device: torch.device) -> Tensor:
     with torch.no_grad():
-        out: Tensor = copy.deepcopy(model).to(device)(x.to(device))
-    return out.cpu()
+        return tensors(copy.deepcopy(model).to(device)(x.to(device)))[0].cpu()
 
 
 #: By name, as in the cases: the pattern, and how it is fused.

@@ -154,7 +154,6 @@ def _copies(at: At) -> Calls:
         "to the host, with gaps": there[::2].cpu,
         "to the device, with gaps": lambda: host[::2].to(at.device),
         "to another dtype": there.half,
-        "to the device, to another dtype": lambda: host.to(at.device, torch.float16),
         "zeros": there.zero_,
     }
 
