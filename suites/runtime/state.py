@@ -112,10 +112,6 @@ _OPERANDS: Mapping[str, tuple[Callable[..., object], tuple[tuple[int, ...] | str
     "foreach_add": (lambda x, y: torch._foreach_add([x, y], [y, x]), ((9, 7), (9, 7))),  # noqa: SLF001
     "cross_entropy": (lambda x, i, w: F.cross_entropy(x, i, w.abs()), ((33, 64), "i", (64,))),
     "prelu": (F.prelu, ((9, 7), (7,))),
-    "gru": (
-        lambda x, h, *w: torch.gru(x, h, w, False, 1, 0.0, False, False, False),
-        ((5, 9, 7), (1, 9, 4), (12, 7), (12, 4)),
-    ),
     "cat": (lambda x, y: torch.cat([x, y]), ((9, 7), (5, 7))),
     "number": (lambda x, n: torch.cat([x * n, x / n, x - n]), ((9, 7), ())),
     **{f"{name} of one tensor": (function, ((ROWS, 64),)) for name, function in CALLS.items()},

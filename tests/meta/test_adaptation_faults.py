@@ -25,8 +25,9 @@ from suites.adaptation.pipeline import (
     expected,
 )
 from suites.adaptation.rewritten import ORIGINALS, SLIPS, RewrittenViT, names
-from suites.fusion import FORMS, Form, Rewritten, numbers
+from suites.fusion import FORMS, Form, numbers
 from suites.fusion.test_fusion import complaint_about_loss, precision_loss
+from suites.programs.parts import Of
 
 CPU = torch.device("cpu")
 
@@ -50,7 +51,7 @@ def folded(layers: nn.Module, *, eps: float = 1e-5, mean: bool = True, relu: boo
 
 
 def by(compute: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[nn.Module], nn.Module]:
-    return lambda layers: Rewritten(layers, compute)
+    return lambda layers: Of(compute, layers)
 
 
 def attention(x: Tensor, **settings: object) -> Tensor:
