@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from pytest_ascend.run.comparing import PrecisionCompare
 
 from . import COUNT, COUNT_IN_16_BITS, DRAWINGS, MASKED, attend, composed, given
 from .batteries import BATTERIES
-from .statistics import FALSE_ALARM, Finding, judge, repeated, worst_of
+from .statistics import FALSE_ALARM, judge, repeated, worst_of
 
 _BY_NAME = {drawing.name: drawing for drawing in DRAWINGS}
 
@@ -34,28 +34,32 @@ def drawn(case: Case, device: torch.device) -> torch.Tensor:
     return _BY_NAME[case.subject].draw(target).detach().cpu()
 
 
-def _of_drawing(case: Case, device: torch.device) -> Iterator[Finding | str]:
-    distribution, values = _BY_NAME[case.subject].distribution, drawn(case, device).flatten()
+@pytest.mark.ascend_cases("random", "distribution")
+def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Measure) -> None:
+    torch.manual_seed(2024)
+    distribution, values = _BY_NAME[case.subject].distribution, drawn(case, npu_device).flatten()
     impossible = (~distribution.possible(values)).nonzero().flatten()
     if len(impossible):
         first = int(impossible[0])
-        yield f"{len(impossible)} elements cannot be drawn; element {first} is {values[first].item()}"
-    elif finding := repeated(values):
-        yield finding
-    else:
-        yield judge(distribution.cell(values), distribution.probabilities)
+        pytest.fail(f"{len(impossible)} elements cannot be drawn; element {first} is {values[first].item()}")
+    if finding := repeated(values):
+        pytest.fail(f"{case.subject}: {finding}")
+    worst = judge(distribution.cell(values), distribution.probabilities)
+    ascend_measure("p_value_corrected", worst.probability)
+    if worst.probability < FALSE_ALARM:
+        pytest.fail(f"not the distribution of {case.subject}: {worst.what}, probability {worst.probability:.1e}")
 
 
-@pytest.mark.ascend_cases("random", "distribution", "battery")
-def test_numbers(case: Case, npu_device: torch.device, ascend_measure: Measure) -> None:
+@pytest.mark.ascend_cases("random", "battery")
+def test_battery(case: Case, npu_device: torch.device, ascend_measure: Measure) -> None:
     torch.manual_seed(2025)
-    is_battery = case.property == "battery"
-    found = list(BATTERIES[case.subject][1](npu_device) if is_battery else _of_drawing(case, npu_device))
+    found = list(BATTERIES[case.subject][1](npu_device))
     impossible = [each for each in found if isinstance(each, str)]
-    assert not impossible, f"{case.subject}: {'; '.join(impossible)}"
+    assert not impossible, "; ".join(impossible)
     worst = worst_of([each for each in found if not isinstance(each, str)])
     ascend_measure("p_value_corrected", worst.probability)
-    assert worst.probability >= FALSE_ALARM, f"{case.subject}: {worst.what}: probability {worst.probability:.1e}"
+    if worst.probability < FALSE_ALARM:
+        pytest.fail(f"{case.subject}: {worst.what}: probability {worst.probability:.1e}")
 
 
 @pytest.mark.ascend_cases("random", "seed")
