@@ -231,7 +231,7 @@ def _module(at: At, name: str) -> None:
 #: Modules that not every chip has, or that are known to deviate.
 _APART = ("lstm-packed", "lstm-packed-mixed", "lstm-cell", "lstm-stacked", "gru", "gru-stacked",
     "gru-long", "gru-of-states", "gru-evaluated", "spectral_norm", "alignments", "unpooled",
-    "lstm-dropped", "gru-dropped")  # fmt: skip
+    "lstm-dropped", "gru-dropped", "folded")  # fmt: skip
 
 
 def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
