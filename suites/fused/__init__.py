@@ -43,7 +43,7 @@ _TAKES: Mapping[str, Callable[..., bool]] = {
         lambda x, *_, dim=-1, **__: x.shape[dim] % 2 == 0,
     ),
     # Whether there are so few sequences that they may be attended to one after the other, as the emulated device does.
-    "npu_incre_flash_attention": lambda query, *_, **__: len(query) <= 2**9,
+    "npu_incre_flash_attention": lambda query, *_, **__: len(query) <= 2**4,
     # Whether a row has a spread that is more than the distance of two numbers.
     **dict.fromkeys(("npu_add_layer_norm", "npu_deep_norm"), lambda x, *_, **__: x.shape[-1] > 2),
 }
