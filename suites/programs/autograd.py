@@ -175,7 +175,7 @@ def _transformed(way: str, names: Iterable[str], device: torch.device, dtype: to
 
 
 def _of_others(device: torch.device) -> dict[str, list[T]]:
-    """What hooks see and change, and gradients where what they need is kept on the host or in half precision."""
+    """What hooks see and change, and gradients where what they need is kept on the host, or changed by hooks."""
 
     def whole(key: str, *shape: int) -> T:
         return inputs.integers(f"autograd/others/{key}", shape, low=-3, high=4).float().to(device)

@@ -384,7 +384,8 @@ def _moved(at: At) -> None:
     model.to(at.device).weight.grad = torch.ones(7, 33, device=at.device)
     at.busy()
     for _ in range(3):
-        optimizer.step(), rate.mul_(0.5)
+        optimizer.step()
+        rate.mul_(0.5)
     at.same(model.weight.detach().cpu(), torch.full((7, 33), 0.125), "steps with other rates, or of what was left")
 
 

@@ -317,7 +317,8 @@ def _two_at_once(at: At) -> None:
             found: list[list[Any]] = [[], []]
             for turn, place in product(range(6), range(2)):
                 with at.backend.stream(streams[place]):
-                    at.busy() if not turn else None
+                    if not turn:
+                        at.busy()
                     found[place].append(tensors(CALLS[name](x[place])))
             at.backend.synchronize()
             cause = f"{name}, in two streams at once, gives another result than alone"

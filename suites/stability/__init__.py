@@ -68,18 +68,8 @@ max_pool2d"""
 PROMISED = frozenset(_PROMISED.split())
 _REPORTED = frozenset(("sum", "var", "softmax", "layer_norm", "prod", *_OF_ROWS)) - PROMISED
 #: Calls that draw numbers, or give no tensor that the device has computed.
-_LEFT_OUT = (
-    "dropout",
-    "rand_like",
-    "randn_like",
-    "bernoulli",
-    "randperm",
-    "multinomial",
-    "item",
-    "cpu",
-    "arange",
-    "fill",
-)
+_LEFT_OUT = ("dropout", "rand_like", "randn_like", "bernoulli", "randperm", "multinomial", "item", "cpu",
+    "arange", "fill")  # fmt: skip
 
 
 def _way_back(call: Call, x: T, weights: T) -> list[T]:
