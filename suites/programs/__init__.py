@@ -6,9 +6,12 @@ from collections.abc import Mapping
 
 from ..runtime.rows import Row, cases_of
 from .autograd import AUTOGRAD
+from .calls import CALLS
 from .optimizers import OF_LISTS
 from .parts import PARTS
 from .ranges import RANGES
 
-TABLES: dict[str, Mapping[str, Row]] = {"autograd": AUTOGRAD, "optimizers": OF_LISTS, "ranges": RANGES, "parts": PARTS}
+TABLES: dict[str, Mapping[str, Row]] = {
+    "autograd": AUTOGRAD, "calls": CALLS, "optimizers": OF_LISTS, "ranges": RANGES, "parts": PARTS,
+}  # fmt: skip
 CASES = tuple(cases_of("programs", TABLES))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
-from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from pytest_ascend.operators.calling import channels_last, tensors
@@ -172,52 +171,6 @@ def _transformed(way: str, names: Iterable[str], device: torch.device, dtype: to
         kinds = zip(("of it", "of gradients"), made, strict=True)
         found |= {f"{name}: {kind}, {i}": x for kind, each in kinds for i, x in enumerate(tensors(each))}
     return found
-
-
-def _of_others(device: torch.device) -> dict[str, list[T]]:
-    """What hooks see and change, and gradients where what they need is kept on the host, or changed by hooks."""
-
-    def whole(key: str, *shape: int) -> T:
-        return inputs.integers(f"autograd/others/{key}", shape, low=-3, high=4).float().to(device)
-
-    x, seen = whole("x", 5, 6), list[T]()
-
-    def called(w: T) -> T:
-        return (x @ w).relu() * (x @ w)
-
-    def kept(context: AbstractContextManager[Any]) -> list[T]:
-        w = whole("w", 6, 4).requires_grad_()
-        with context:
-            result = called(w)
-        return [*torch.autograd.grad(result.sum(), w)]
-
-    saved = torch.autograd.graph
-    found = {
-        "kept on the host": kept(saved.save_on_cpu()),
-        "kept on the host, pinned": kept(saved.save_on_cpu(pin_memory=device != CPU)),
-        "kept doubled": kept(saved.saved_tensors_hooks(lambda x: x * 2, lambda x: x)),
-    }
-    w = whole("w", 6, 4).requires_grad_()
-    inner = x @ w
-    inner.retain_grad()
-    result = inner.relu()
-    result.register_hook(lambda grad: grad * 2)  # type: ignore[no-untyped-call]
-    torch.autograd.backward(result.sum())
-    torch.autograd.backward((w * 3).sum())
-    assert inner.grad is not None
-    assert w.grad is not None
-    found["with hooks"] = [inner.grad, w.grad]
-    model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2)).to(device)
-    with torch.no_grad():
-        for key, each in model.named_parameters():
-            each.copy_(whole(key, *each.shape))
-    model[0].register_forward_pre_hook(lambda _, given: (given[0] + 1,))
-    model[0].register_full_backward_hook(lambda _, __, above: seen.extend(above))
-    model[2].register_forward_hook(lambda _, __, given: given * 2)
-    torch.autograd.backward(model(x).sum())
-    found["with hooks of modules"] = [*seen, *(each.grad for each in model.parameters() if each.grad is not None)]
-    # A zero may have another sign.
-    return {name: [each.detach().cpu() + 0.0 for each in some] for name, some in found.items()}
 
 
 class _Swapped(torch.autograd.Function):
@@ -414,7 +367,6 @@ AUTOGRAD: Mapping[str, Row] = {
     "graphs": alike(STANDARD, _of_graphs, "gradients of a graph are wrong"),
     "twice": (STANDARD, partial(_twice, names=sorted(_ONCE - {*_TWICE_APART}))),
     **{f"twice-{name}": (STANDARD, partial(_twice, names=[name])) for name in _TWICE_APART},
-    "hooks": alike(STANDARD, _of_others, "gradients with hooks are wrong"),
     **{
         f"{way}{name and '-'}{name}": (
             STANDARD,

@@ -85,14 +85,11 @@ def _packed(inner: nn.Module, x: T, lengths: tuple[int, ...] = (9, 6, 2)) -> obj
 
 #: Modules and what they are given: a shape, or what makes it.
 MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[[], T]]] = {
-    "lstm": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
     "lstm-wide": (lambda: Of(_from_states, nn.LSTM(3, 4)), (33, 130, 3)),
     "gru-long": (lambda: Of(_from_states, nn.GRU(3, 4)), (150, 2, 3)),
     "lstm-packed": (lambda: Of(_packed, nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
-    "gru-stacked": (lambda: Recurrent(nn.GRU(12, 16, 2, bidirectional=True)), (9, 3, 12)),
     "lstm-stacked": (lambda: Of(_stacked, nn.LSTM(5, 5, 2, bidirectional=True)), (9, 3, 5)),
     "gru-of-states": (lambda: Of(_stacked, nn.GRU(5, 5, 2, bidirectional=True)), (9, 3, 5)),
-    "gru-evaluated": (lambda: Recurrent(nn.GRU(8, 8, 2, dropout=0.5)).eval(), (9, 3, 8)),
     "lstm-dropped": (lambda: Recurrent(nn.LSTM(8, 8, 2, dropout=1.0)), (9, 3, 8)),
     "gru-dropped": (lambda: Recurrent(nn.GRU(8, 8, 2, dropout=1.0)), (9, 3, 8)),
     "lstm-packed-mixed": (lambda: Of(partial(_packed, lengths=(2, 9, 6)), nn.LSTM(12, 12, bidirectional=True,
@@ -101,8 +98,6 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
         key_padding_mask=_LATE.to(x.device), need_weights=True)[0], nn.MultiheadAttention(16, 4, batch_first=True)),
         (3, 9, 16)),
     "attention-masks": (lambda: Of(_masked, nn.Linear(16, 16)), (3, 9, 16)),
-    "encoder-layer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, 0.0, batch_first=True, norm_first=True),
-        (3, 9, 16)),
     "decoder-layer": (lambda: Of(lambda m, x: m(x, x[:, :5].flip(0)), nn.TransformerDecoderLayer(16, 4, 32, 0.0,
         batch_first=True)), (3, 9, 16)),
     "attention-settings": (lambda: Of(lambda m, x: m(x, x[..., :6], x[..., :5], key_padding_mask=_LATE.to(x.device),
@@ -118,30 +113,12 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
     "weight_norm-columns": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(9, 7), dim=1), (4, 9)),
     "gated": (lambda: Of(lambda m, x: nn.functional.silu(m(x)[:, :12]) * m(x)[:, 12:], nn.Linear(8, 24, bias=False)),
         (5, 8)),
-    "embedding": (lambda: nn.Embedding(17, 6, padding_idx=0), lambda: _places(5, 9, high=3)),
-    "embedding-last": (lambda: nn.Embedding(17, 6, padding_idx=-1, scale_grad_by_freq=True),
-        lambda: 16 - _places(5, 9, high=3)),
-    "batch_norm-small-eps": (lambda: nn.BatchNorm2d(4, eps=1e-12), partial(_x, 3, 4, 5, 6, std=1e-4)),
-    "batch_norm-untracked": (lambda: nn.BatchNorm1d(7, track_running_stats=False, affine=False), (9, 7)),
-    "layer_norm-small-eps": (lambda: nn.LayerNorm(33, eps=1e-12), partial(_x, 5, 33, std=1e-4)),
-    "layer_norm-large-eps": (lambda: nn.LayerNorm(33, eps=0.5, bias=False), partial(_x, 5, 33, std=0.3)),
-    "rms_norm-small-eps": (lambda: nn.RMSNorm(33, eps=1e-10), partial(_x, 5, 33, std=1e-4)),
-    "group_norm-small-eps": (lambda: nn.GroupNorm(2, 6, eps=1e-10), partial(_x, 3, 6, 7, std=1e-4)),
-    "instance_norm": (lambda: nn.InstanceNorm2d(4, eps=1e-10, affine=True), partial(_x, 3, 4, 5, 6, std=1e-3)),
     **{f"cross_entropy{name}": (partial(Of, partial(_weighed, **how), nn.PReLU(5)), (9, 5))
         for name, how in _LOSSES.items()},
     "adaptive-softmax": (lambda: Of(lambda m, x: m(x, torch.tensor([0, 5, 11, 3], device=x.device)).loss,
         nn.AdaptiveLogSoftmaxWithLoss(8, 12, [4, 8], 2.0)), (4, 8)),
     "triplet": (lambda: Of(lambda m, x: nn.functional.triplet_margin_loss(m(x), x, x.flip(0), swap=True),
         nn.Linear(9, 9)), (5, 9)),
-    "conv2d-groups": (lambda: nn.Conv2d(6, 12, 3, (1, 2), (2, 1), dilation=(2, 3), groups=3), (2, 6, 11, 12)),
-    "conv2d-depthwise": (lambda: nn.Conv2d(6, 6, 5, groups=6, padding=2, bias=False), (2, 6, 11, 12)),
-    "conv2d-same": (lambda: nn.Conv2d(2, 3, (2, 4), padding="same"), (2, 2, 5, 7)),
-    "conv2d-circular": (lambda: nn.Conv2d(3, 4, 3, padding=2, padding_mode="circular"), (2, 3, 7, 8)),
-    "conv_transpose2d": (lambda: nn.ConvTranspose2d(4, 6, (3, 2), (2, 3), (1, 0), output_padding=(1, 2), groups=2),
-        (2, 4, 5, 6)),
-    "conv3d": (lambda: nn.Conv3d(2, 3, (2, 3, 3), stride=(1, 2, 1)), (1, 2, 4, 7, 6)),
-    "conv_transpose1d": (lambda: nn.ConvTranspose1d(4, 6, 3, 2, 1, 1, groups=2), (2, 4, 9)),
     "folded": (lambda: nn.Sequential(nn.Unfold(3, padding=1, stride=2), nn.Linear(16, 16), nn.Fold((7, 8), 3, padding=1,
         stride=2)), (2, 3, 7, 8)),
     "of-one-dimension": (lambda: nn.Sequential(nn.MaxPool1d(3, 2, 1), nn.CircularPad1d((2, 1)), nn.Conv1d(3, 4, 3),
@@ -170,10 +147,6 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
 }  # fmt: skip
 
 
-def _has(name: str) -> bool:
-    return hasattr(nn, "RMSNorm") or not name.startswith("rms")
-
-
 def _filled(key: str, module: nn.Module) -> nn.Module:
     """Give a module parameters that follow from a key."""
     with torch.no_grad():
@@ -188,8 +161,6 @@ def _filled(key: str, module: nn.Module) -> nn.Module:
 
 def _made(name: str) -> tuple[nn.Module, T]:
     """Return a module with parameters that follow from its name, and what it is given."""
-    if not _has(name):
-        raise NotImplementedError(f"torch {torch.__version__} has no RMSNorm; 2.4 has")
     make, given = MODULES[name]
     return _filled(f"parts/{name}", make()), given() if callable(given) else _x(*given)
 
@@ -208,6 +179,8 @@ _AT_SMOKE = """LSTMCell RNN MultiheadAttention TransformerEncoderLayer Transform
 CrossEntropyLoss NLLLoss BCEWithLogitsLoss PoissonNLLLoss SmoothL1Loss CosineEmbeddingLoss"""
 #: Of which gradients are not asked, or hang on results that are known to deviate.
 _RESULTS_ALONE = ("lstm-packed-mixed", "lstm-dropped", "gru-dropped")
+#: Settings that PyTorch's tests leave out: by name, the module, and an input as above.
+SETTINGS: Mapping[str, tuple[str, list[Any]]] = beside(__file__, "settings.json")
 #: Modules that not every chip has, or that are known to deviate.
 _APART = ("lstm-packed", "lstm-packed-mixed", "lstm-stacked", "gru-stacked",
     "gru-long", "gru-of-states", "gru-evaluated", "spectral_norm", "alignments", "unpooled",
@@ -238,11 +211,13 @@ def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     """All modules, without the search for the layer that is wrong."""
     found: dict[str, T] = {}
     for name in MODULES:
-        if name not in _APART and _has(name):
+        if name not in _APART:
             model, x = _made(name)
             found |= _computed(name, model, device, dtype, x.requires_grad_() if x.is_floating_point() else x)
-    for kind in _AT_SMOKE.split():
-        found |= {f"{kind}, {name}": x for name, x in _of_torch(device, dtype, kind, step=10).items()}
+    some = {kind: (kind, KINDS[kind][::10]) for kind in _AT_SMOKE.split()}
+    some |= {name: (kind, [row]) for name, (kind, row) in SETTINGS.items() if name not in _APART and hasattr(nn, kind)}
+    for name, (kind, rows) in some.items():
+        found |= {f"{name}, {key}": x for key, x in _of_torch(device, dtype, kind, rows).items()}
     return found
 
 
@@ -256,18 +231,18 @@ def _drawn(key: str, told: Any) -> Any:
         return torch.tensor(told["elements"])
     if "numbers" not in told:
         return {name: _drawn(f"{key}/{name}", each) for name, each in told.items()}
-    x = inputs.normal(key, told["shape"])
+    x = inputs.normal(key, told["shape"], std=told.get("std", 1.0))
     if told["numbers"] == "any":
         return x.requires_grad_()
     return {"signs": x.sign(), "shares": x.sigmoid(), "low": -x.abs() - 0.1, "high": x.abs() + 0.1}[told["numbers"]]
 
 
-def _of_torch(device: torch.device, dtype: torch.dtype, kind: str, step: int = 1) -> dict[str, T]:
-    """A module with what PyTorch's own tests give it, in all settings that this version of torch knows."""
+def _of_torch(device: torch.device, dtype: torch.dtype, kind: str, rows: list[Any]) -> dict[str, T]:
+    """A module in settings, as far as this version of torch knows them."""
     if not hasattr(nn, kind):
         raise NotImplementedError(f"torch {torch.__version__} has no {kind}")
     found: dict[str, T] = {}
-    for place, (training, *rest) in enumerate(KINDS[kind][::step]):
+    for place, (training, *rest) in enumerate(rows):
         made, given, more = _drawn(f"{kind}/{place}", [rest[:2], *rest[2:]])
         args, named = on_tensors(lambda x: x.detach(), made)
         try:
@@ -343,7 +318,14 @@ def _all_ignored(at: At) -> None:
 
 
 PARTS: Mapping[str, Row] = {
-    **{kind: (STANDARD, partial(_asked, function=partial(_of_torch, kind=kind), scale=1.0)) for kind in KINDS},
+    **{
+        kind: (STANDARD, partial(_asked, function=partial(_of_torch, kind=kind, rows=rows), scale=1.0))
+        for kind, rows in KINDS.items()
+    },
+    **{
+        name: (STANDARD, partial(_asked, function=partial(_of_torch, kind=kind, rows=[row])))
+        for name, (kind, row) in SETTINGS.items()
+    },
     **{name: (STANDARD, partial(_module, name=name)) for name in MODULES},
     **{
         f"{name}{way}": (level, partial(_asked, function=partial(_forward, name=name)))

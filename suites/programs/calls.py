@@ -1,0 +1,187 @@
+"""What users call around operators: derivatives of whole functions, hooks, casts, sequences, views of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from pytest_ascend.run import inputs
+
+from ..runtime.rows import CPU, SMOKE, Row, T, alike
+
+#: Without types, or with wrong ones.
+API: Any = torch
+AF, rnn, of, once_differentiable = (
+    API.autograd.functional,
+    API.nn.utils.rnn,
+    API.nn.init,
+    API.autograd.function.once_differentiable,
+)
+
+
+def _whole(device: torch.device, key: str, *shape: int, grad: bool = False) -> T:
+    return inputs.integers(f"calls/{key}", shape, low=-3, high=4).float().to(device).requires_grad_(grad)
+
+
+def _derived(device: torch.device) -> dict[str, Any]:
+    x, v, above, w = (
+        _whole(device, key, *shape) for key, shape in zip("xvaw", ((2, 6), (2, 6), (2, 4), (6, 4)), strict=True)
+    )
+    found: dict[str, Any] = {
+        "jacobian": AF.jacobian(lambda y: (y @ w) ** 2, x),
+        "jacobian, vectorized": AF.jacobian(lambda y: (y @ w) ** 2, x, vectorize=True),
+        "hessian": AF.hessian(lambda y: ((y @ w) ** 2).sum(), x),
+        "vjp": AF.vjp(lambda y: (y @ w) ** 2, x, above),
+        "vhp": AF.vhp(lambda y: ((y @ w) ** 2).sum(), x, v),
+        "hvp": AF.hvp(lambda y: (y**3).sum(), x, v),
+    }
+    models = [nn.Linear(6, 4, device=device) for _ in range(3)]
+    for place, model in enumerate(models):
+        nn.utils.vector_to_parameters(_whole(device, f"model {place}", 28), model.parameters())
+    parameters, buffers = API.func.stack_module_state(models)
+    call = torch.func.functional_call
+    found["stacked models"] = torch.vmap(lambda p, b: call(models[0], (p, b), (x,)))(parameters, buffers)
+    found["other parameters"] = call(models[0], {"weight": torch.ones(4, 6, device=device)}, (x,))
+    return found | {"as one vector": nn.utils.parameters_to_vector(models[1].parameters())}
+
+
+def _products(device: torch.device) -> dict[str, Any]:
+    w = _whole(device, "w", 6, 4)
+    return {"hvp": AF.hvp(lambda y: ((y @ w) ** 2).sum(), _whole(device, "x", 2, 6), _whole(device, "v", 2, 6))}
+
+
+def _hooked(device: torch.device) -> dict[str, Any]:
+    """Return what hooks of nodes, of several tensors, of leaves, of modules and of saved tensors see and change."""
+    seen, calls = list[Any](), list[str]()
+
+    def kept(call: str, factor: int, x: T) -> T:
+        calls.append(call)
+        return x * factor
+
+    x: Any = _whole(device, "x", 5, 6, grad=True)
+    z, y = (_whole(device, key, 5, 6, grad=True) for key in "zy")
+    product: Any = x * z
+    inner = product * 1
+    inner.retain_grad()
+    inner.register_hook(lambda grad: grad * 3)
+    product.grad_fn.register_prehook(lambda above: (above[0] * 2,))
+    product.grad_fn.register_hook(lambda below, _: seen.append(below[0].clone()))
+    API.autograd.graph.register_multi_grad_hook(
+        [x, z], lambda some: seen.extend(each.clone() for each in some if each is not None)
+    )
+    x.register_post_accumulate_grad_hook(lambda leaf: seen.append(leaf.grad.clone()))
+    for each in ((inner * product).sum(), (z * 3).sum()):
+        torch.autograd.backward(each)
+    found: dict[str, Any] = {"of nodes and leaves": [*seen, x.grad, z.grad, inner.grad]}
+    model: Any = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2)).to(device)
+    nn.utils.vector_to_parameters(_whole(device, "model", 38), model.parameters())
+    model[0].register_forward_pre_hook(lambda _, given: (given[0] + 1,))
+    model[0].register_full_backward_hook(lambda _, __, above: calls.append(above[0].tolist()))
+    model[2].register_forward_hook(lambda _, __, given: given * 2)
+    model[2].register_full_backward_pre_hook(lambda _, above: (above[0] * 2,))
+    found["of modules"] = [*torch.autograd.grad(model(y).sum(), [y, *model.parameters()])]
+    ways = torch.autograd.graph
+    for name, context in {
+        "of saved tensors": ways.saved_tensors_hooks(partial(kept, "pack", 2), partial(kept, "unpack", 1)),
+        "kept on the host": ways.save_on_cpu(),
+        "kept on the host, pinned": ways.save_on_cpu(pin_memory=device != CPU),
+    }.items():
+        with context:
+            square = (y @ y.mT).relu() * (y @ y.mT)
+        found[name] = [*torch.autograd.grad(square.sum(), y)]
+    # A zero may have another sign.
+    return {name: [each.detach().cpu() + 0.0 for each in some] for name, some in found.items()} | {"calls": calls}
+
+
+def _functions(device: torch.device) -> dict[str, Any]:
+    """Return results of functions that cast within autocast, that change their input, and that are derived once."""
+    seen, found = list[Any](), dict[str, Any]()
+
+    class Changes(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: T) -> T:
+            ctx.mark_dirty(x.mul_(3))
+            return x
+
+        @staticmethod
+        @once_differentiable  # type: ignore[untyped-decorator]
+        def backward(_: Any, above: T) -> T:
+            return above * 3
+
+    y, zeros = _whole(device, "x", 5, 6, grad=True) * 1, torch.zeros(3, device=device, requires_grad=True)
+    Changes.apply(y[1:3])  # type: ignore[no-untyped-call]
+    found["changed"], found["version"] = y, y._version  # noqa: SLF001
+    (grad,) = torch.autograd.grad((y * y).sum(), y, create_graph=True)
+    with suppress(RuntimeError), API.autograd.detect_anomaly(check_nan=True):
+        torch.autograd.grad((zeros.sqrt() * 0).sum(), zeros)
+        found["NaN in a backward pass is not found"] = True
+    if not hasattr(torch.amp, "custom_fwd"):
+        return found
+    cast, restore = (getattr(torch.amp, f"custom_{way}") for way in ("fwd", "bwd"))
+
+    class Casts(torch.autograd.Function):
+        @staticmethod
+        @cast(device_type=device.type, cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
+        def forward(ctx: Any, x: T) -> T:
+            seen.extend([str(x.dtype), torch.is_autocast_enabled(device.type)])
+            ctx.save_for_backward(x)
+            return x @ x
+
+        @staticmethod
+        @restore(device_type=device.type)  # type: ignore[untyped-decorator]
+        def backward(ctx: Any, above: T) -> Any:
+            seen.append(torch.is_autocast_enabled(device.type))
+            return above @ ctx.saved_tensors[0].mT + ctx.saved_tensors[0].mT @ above
+
+    x = _whole(device, "square", 4, 4).bfloat16().requires_grad_()
+    with torch.autocast(device.type, torch.bfloat16):
+        result = Casts.apply(x)  # type: ignore[no-untyped-call]
+    return found | {"cast": [result, *torch.autograd.grad(result.sum(), x), seen], "grad": grad}
+
+
+def _views(device: torch.device) -> dict[str, Any]:
+    """Return parts of memory as another dtype, elements so often as told, and what Python's own functions see."""
+    words, x = torch.arange(64, dtype=torch.int32, device=device), _whole(device, "x", 5, 6)
+    part, halves = words[5:21], x.half().flatten()[4:24]
+    bytes_of = torch.arange(96, device=device).to(torch.uint8)[8:24]
+    some, counts = (torch.tensor(each, device=device) for each in ([2, 0, 0, 1, 0, 3], [0, 3, 0, 1, 2]))
+    return {
+        "as another dtype": [part.view(torch.int16), part[3:].view(torch.uint8), halves.view(torch.int32)],
+        "as a larger dtype": [bytes_of.view(torch.int64), words[2:8].view(torch.float32).view(torch.int64)],
+        "so often": [x.repeat_interleave(some, 1), x.repeat_interleave(counts, 0)],
+        "Python": [list(reversed(x)), 2.0 in x, 9.0 in x, x.tolist(), len(x), torch.tensordot(x, x, ([0], [0]))],
+        "together": [API.block_diag(x, x), API.chain_matmul(x, x.mT, x), torch.cartesian_prod(x[0], x[1])],
+    }
+
+
+def _sequences(device: torch.device) -> dict[str, Any]:
+    some = [_whole(device, f"row {size}", size, 3) for size in (4, 2, 7)]
+    padded = rnn.pad_sequence(some, batch_first=True, padding_value=-1.0)
+    packed = rnn.pack_padded_sequence(padded, torch.tensor([7, 7, 7]), batch_first=True)
+    found: dict[str, Any] = {
+        "padded": padded,
+        "by time": rnn.pad_sequence(some),
+        "packed": [packed.half().data, packed.cpu().data],
+    }
+    return found | {"unpadded": rnn.unpad_sequence(padded, torch.tensor([4, 2, 7]), batch_first=True)}
+
+
+def _begun(device: torch.device) -> dict[str, Any]:
+    """Return what is certain of parameters at the start."""
+    x = torch.empty(64, 48, device=device)
+    turned, cut = of.orthogonal_(x.clone(), 2.0), of.trunc_normal_(x.clone(), 1.0, 2.0, -0.5, 1.5)
+    few = (of.sparse_(x.clone(), 0.25) == 0).sum(0)
+    found: dict[str, Any] = {"orthogonal": bool(((turned.mT @ turned).cpu() - 4 * torch.eye(48)).abs().amax() < 1e-4)}
+    found |= {"cut": [bool((cut >= -0.5).all()), bool((cut <= 1.5).all()), len(API.unique(cut)) > 2900], "sparse": few}
+    return found | {"one": [of.eye_(x.clone()), of.dirac_(torch.empty(6, 3, 3, 3, device=device), 2)]}
+
+
+_ROWS = (_derived, _products, _hooked, _functions, _views, _sequences, _begun)
+CALLS: Mapping[str, Row] = {
+    row.__name__[1:]: alike(SMOKE, row, "what is called around operators gives something else") for row in _ROWS
+}
