@@ -173,71 +173,6 @@ def _transformed(way: str, names: Iterable[str], device: torch.device, dtype: to
     return found
 
 
-class _Swapped(torch.autograd.Function):
-    """Multiply two tensors and a number; the gradients tell what backward is given."""
-
-    @staticmethod
-    def forward(ctx: Any, x: T, y: T, number: float) -> tuple[T, T]:
-        found, places = x * y * number, (x > y).nonzero()
-        ctx.save_for_backward(x, y, found)
-        ctx.mark_non_differentiable(places)
-        ctx.number = number
-        return found, places
-
-    @staticmethod
-    def backward(ctx: Any, above: T, _: T) -> tuple[T | None, T | None, None]:
-        x, y, found = ctx.saved_tensors
-        first = above * y * ctx.number + found if ctx.needs_input_grad[0] else None
-        return first, above * x * ctx.number if ctx.needs_input_grad[1] else None, None
-
-
-class _Stopped(Exception):
-    """Raised within a backward pass."""
-
-
-def _of_graphs(device: torch.device) -> dict[str, list[T]]:
-    """Functions with gradients of their own, passes within passes, errors in them, and graphs over several devices."""
-    made = iter(range(99))
-
-    def leaf(*shape: int) -> T:
-        return (
-            inputs.integers(f"autograd/graphs/{next(made)}", shape, low=-3, high=4).float().to(device).requires_grad_()
-        )
-
-    def gradients(result: T, *of: T) -> list[T]:
-        return [*torch.autograd.grad(result.sum(), of)]
-
-    def within(x: T) -> Any:
-        return checkpoint(lambda y: checkpoint(torch.square, y * 2, use_reentrant=True) + y, x, use_reentrant=True)
-
-    def stop(_: T) -> None:
-        raise _Stopped
-
-    x, y, found = leaf(5, 6), leaf(5, 6), dict[str, list[T]]()
-    result, places = _Swapped.apply(x, y, 3)  # type: ignore[no-untyped-call]
-    alone = _Swapped.apply(x, y.detach(), 2)[0]  # type: ignore[no-untyped-call]
-    found["a function"] = [result, places, *gradients(result * 2, x, y), *gradients(alone, x)]
-    torch.autograd.backward(within(z := leaf(5, 6)).sum())
-    assert z.grad is not None
-    found["within a pass"] = [z.grad]
-    last = device if device == CPU else torch.device(device.type, getattr(torch, device.type).device_count() - 1)
-    there = (x * 2).cpu().square().to(device) + x.to(last).mul(3).to(device) * y
-    found["over devices"] = gradients(there, x, y)
-    held = [(x * number).square() for number in (1, 2)]
-    found["of the first"] = [*gradients(held[0], x), *gradients(held[1], x)]
-    torch.autograd.backward((x + y).sum())
-    assert x.grad is not None
-    x.grad.add_(1)
-    found["kept apart"] = [x.grad, y.grad] if y.grad is not None else []
-    failing = x * y
-    failing.register_hook(stop)  # type: ignore[no-untyped-call]
-    with suppress(_Stopped):
-        gradients(failing * 2, x)
-        found["an error that is lost"] = []
-    found["after an error"] = gradients(x * y, x, y)
-    return {name: [each.detach().cpu() + 0 for each in some] for name, some in found.items()}
-
-
 def _twice(at: At, names: Iterable[str]) -> None:
     """Second derivatives that a device may refuse: otherwise they are right."""
     for name in names:
@@ -364,7 +299,6 @@ AUTOGRAD: Mapping[str, Row] = {
     "dropout-mask": (SMOKE, _dropped),
     "in-place": alike(STANDARD, _in_place, "gradients through views that were changed in place are wrong"),
     "in-place-functions": (STANDARD, lambda at: at.defined(_changed, accumulation=2)),
-    "graphs": alike(STANDARD, _of_graphs, "gradients of a graph are wrong"),
     "twice": (STANDARD, partial(_twice, names=sorted(_ONCE - {*_TWICE_APART}))),
     **{f"twice-{name}": (STANDARD, partial(_twice, names=[name])) for name in _TWICE_APART},
     **{

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from pytest_ascend.run import inputs
 
@@ -16,12 +17,7 @@ from ..runtime.rows import CPU, SMOKE, Row, T, alike
 
 #: Without types, or with wrong ones.
 API: Any = torch
-AF, rnn, of, once_differentiable = (
-    API.autograd.functional,
-    API.nn.utils.rnn,
-    API.nn.init,
-    API.autograd.function.once_differentiable,
-)
+AF, rnn, of = API.autograd.functional, API.nn.utils.rnn, API.nn.init
 
 
 def _whole(device: torch.device, key: str, *shape: int, grad: bool = False) -> T:
@@ -98,50 +94,92 @@ def _hooked(device: torch.device) -> dict[str, Any]:
     return {name: [each.detach().cpu() + 0.0 for each in some] for name, some in found.items()} | {"calls": calls}
 
 
-def _functions(device: torch.device) -> dict[str, Any]:
-    """Return results of functions that cast within autocast, that change their input, and that are derived once."""
-    seen, found = list[Any](), dict[str, Any]()
+class _Swapped(torch.autograd.Function):
+    """Multiply two tensors and a number; the gradients tell what backward is given."""
 
-    class Changes(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: T) -> T:
-            ctx.mark_dirty(x.mul_(3))
-            return x
+    @staticmethod
+    def forward(ctx: Any, x: T, y: T, number: float) -> tuple[T, T]:
+        found, places = x * y * number, (x > y).nonzero()
+        ctx.save_for_backward(x, y, found)
+        ctx.mark_non_differentiable(places)
+        ctx.number = number
+        return found, places
 
-        @staticmethod
-        @once_differentiable  # type: ignore[untyped-decorator]
-        def backward(_: Any, above: T) -> T:
-            return above * 3
+    @staticmethod
+    def backward(ctx: Any, above: T, _: T) -> tuple[T | None, T | None, None]:
+        x, y, found = ctx.saved_tensors
+        first = above * y * ctx.number + found if ctx.needs_input_grad[0] else None
+        return first, above * x * ctx.number if ctx.needs_input_grad[1] else None, None
 
-    y, zeros = _whole(device, "x", 5, 6, grad=True) * 1, torch.zeros(3, device=device, requires_grad=True)
-    Changes.apply(y[1:3])  # type: ignore[no-untyped-call]
-    found["changed"], found["version"] = y, y._version  # noqa: SLF001
-    (grad,) = torch.autograd.grad((y * y).sum(), y, create_graph=True)
+
+class _Tripled(torch.autograd.Function):
+    """Change what is given, in place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: T) -> T:
+        ctx.mark_dirty(x.mul_(3))
+        return x
+
+    @staticmethod
+    def backward(_: Any, above: T) -> T:
+        return above * 3
+
+
+class _Stopped(Exception):
+    """Raised within a backward pass."""
+
+
+def _graphs(device: torch.device) -> dict[str, Any]:
+    """Functions with gradients of their own, passes within passes, errors in them, and graphs over several devices."""
+
+    def gradients(result: T, *of: T) -> list[T]:
+        return [*torch.autograd.grad(result.sum(), of)]
+
+    def within(x: T) -> Any:
+        return checkpoint(lambda y: checkpoint(torch.square, y * 2, use_reentrant=True) + y, x, use_reentrant=True)
+
+    def stop(_: T) -> None:
+        raise _Stopped
+
+    x, y, z, nothing = (_whole(device, key, 5, 6, grad=True) for key in "xyzn")
+    swapped: Any = _Swapped
+    result, places = swapped.apply(x, y, 3)
+    found = {"a function": [result, places, *gradients(result * 2, x, y)]}
+    found["of the first alone"] = gradients(swapped.apply(x, y.detach(), 2)[0], x)
+    changed = x * 1
+    _Tripled.apply(changed[1:3])  # type: ignore[no-untyped-call]
+    found["changed in place"] = [changed, *gradients(changed * changed, x)]
+    if hasattr(torch.amp, "custom_fwd"):
+        cast, restore = torch.amp.custom_fwd, torch.amp.custom_bwd
+        ways = (
+            cast(swapped.forward, device_type=device.type, cast_inputs=torch.float32),
+            restore(swapped.backward, device_type=device.type),
+        )
+        casts: Any = type("Casts", (swapped,), dict(zip(("forward", "backward"), map(staticmethod, ways), strict=True)))
+        with torch.autocast(device.type, torch.bfloat16):
+            found["cast within autocast"] = [casts.apply(x.bfloat16(), y, 0.3)[0]]
+    torch.autograd.backward(within(z).sum())
+    assert z.grad is not None
+    found["within a pass"] = [z.grad]
+    last = device if device == CPU else torch.device(device.type, getattr(torch, device.type).device_count() - 1)
+    there = (x * 2).cpu().square().to(device) + x.to(last).mul(3).to(device) * y
+    found["over devices"] = gradients(there, x, y)
+    held = [(x * number).square() for number in (1, 2)]
+    found["of the first"] = [*gradients(held[0], x), *gradients(held[1], x)]
+    torch.autograd.backward((x + y).sum())
+    assert x.grad is not None
+    x.grad.add_(1)
+    found["kept apart"] = [x.grad, y.grad] if y.grad is not None else []
+    failing = x * y
+    failing.register_hook(stop)  # type: ignore[no-untyped-call]
+    with suppress(_Stopped):
+        gradients(failing * 2, x)
+        found["an error that is lost"] = []
     with suppress(RuntimeError), API.autograd.detect_anomaly(check_nan=True):
-        torch.autograd.grad((zeros.sqrt() * 0).sum(), zeros)
-        found["NaN in a backward pass is not found"] = True
-    if not hasattr(torch.amp, "custom_fwd"):
-        return found
-    cast, restore = (getattr(torch.amp, f"custom_{way}") for way in ("fwd", "bwd"))
-
-    class Casts(torch.autograd.Function):
-        @staticmethod
-        @cast(device_type=device.type, cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
-        def forward(ctx: Any, x: T) -> T:
-            seen.extend([str(x.dtype), torch.is_autocast_enabled(device.type)])
-            ctx.save_for_backward(x)
-            return x @ x
-
-        @staticmethod
-        @restore(device_type=device.type)  # type: ignore[untyped-decorator]
-        def backward(ctx: Any, above: T) -> Any:
-            seen.append(torch.is_autocast_enabled(device.type))
-            return above @ ctx.saved_tensors[0].mT + ctx.saved_tensors[0].mT @ above
-
-    x = _whole(device, "square", 4, 4).bfloat16().requires_grad_()
-    with torch.autocast(device.type, torch.bfloat16):
-        result = Casts.apply(x)  # type: ignore[no-untyped-call]
-    return found | {"cast": [result, *torch.autograd.grad(result.sum(), x), seen], "grad": grad}
+        gradients((nothing * 0).sqrt() * 0, nothing)
+        found["NaN that is not found"] = []
+    found["after an error"] = gradients(x * y, x, y)
+    return {name: [each.detach().cpu() + 0 for each in some] for name, some in found.items()}
 
 
 def _views(device: torch.device) -> dict[str, Any]:
@@ -181,7 +219,7 @@ def _begun(device: torch.device) -> dict[str, Any]:
     return found | {"one": [of.eye_(x.clone()), of.dirac_(torch.empty(6, 3, 3, 3, device=device), 2)]}
 
 
-_ROWS = (_derived, _products, _hooked, _functions, _views, _sequences, _begun)
+_ROWS = (_derived, _products, _hooked, _graphs, _views, _sequences, _begun)
 CALLS: Mapping[str, Row] = {
     row.__name__[1:]: alike(SMOKE, row, "what is called around operators gives something else") for row in _ROWS
 }
