@@ -29,12 +29,12 @@ def _derived(device: torch.device) -> dict[str, Any]:
         _whole(device, key, *shape) for key, shape in zip("xvaw", ((2, 6), (2, 6), (2, 4), (6, 4)), strict=True)
     )
     found: dict[str, Any] = {
-        "jacobian": AF.jacobian(lambda y: (y @ w) ** 2, x),
-        "jacobian, vectorized": AF.jacobian(lambda y: (y @ w) ** 2, x, vectorize=True),
-        "hessian": AF.hessian(lambda y: ((y @ w) ** 2).sum(), x),
-        "vjp": AF.vjp(lambda y: (y @ w) ** 2, x, above),
-        "vhp": AF.vhp(lambda y: ((y @ w) ** 2).sum(), x, v),
-        "hvp": AF.hvp(lambda y: (y**3).sum(), x, v),
+        "jacobian": AF.jacobian(lambda y: (y @ w).square(), x),
+        "jacobian, vectorized": AF.jacobian(lambda y: (y @ w).square(), x, vectorize=True),
+        "hessian": AF.hessian(lambda y: (y @ w).square().sum(), x),
+        "vjp": AF.vjp(lambda y: (y @ w).square(), x, above),
+        "vhp": AF.vhp(lambda y: (y @ w).square().sum(), x, v),
+        "hvp": AF.hvp(lambda y: (y * y * y).sum(), x, v),
     }
     models = [nn.Linear(6, 4, device=device) for _ in range(3)]
     for place, model in enumerate(models):
@@ -48,7 +48,7 @@ def _derived(device: torch.device) -> dict[str, Any]:
 
 def _products(device: torch.device) -> dict[str, Any]:
     w = _whole(device, "w", 6, 4)
-    return {"hvp": AF.hvp(lambda y: ((y @ w) ** 2).sum(), _whole(device, "x", 2, 6), _whole(device, "v", 2, 6))}
+    return {"hvp": AF.hvp(lambda y: (y @ w).square().sum(), _whole(device, "x", 2, 6), _whole(device, "v", 2, 6))}
 
 
 def _hooked(device: torch.device) -> dict[str, Any]:

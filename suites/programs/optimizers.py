@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
@@ -27,7 +28,9 @@ STEPS = 4
 #: Of optimizers the class and its settings: by name, and one for each further option, or value of one, that there is.
 _TABLE: Mapping[str, Any] = beside(__file__, "optimizers.json")
 OPTIMIZERS: Mapping[str, tuple[str, dict[str, Any]]] = _TABLE["usual"]
-OPTIONS: Mapping[str, tuple[str, dict[str, Any]]] = {f"{kind} {how}": (kind, how) for kind, how in _TABLE["options"]}
+OPTIONS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    f"{kind} {how}": (kind, how) for kind, how in _TABLE["options"] if hasattr(torch.optim, kind)
+}
 #: Settings with which the first step is exact where gradients are powers of two: of few bits, and without an epsilon.
 EXACT: Mapping[str, Mapping[str, Any]] = _TABLE["exact"]
 #: Those that only add and multiply, so that nothing is rounded. Where roots and quotients are not rounded correctly,
@@ -55,7 +58,13 @@ def _set_gradients(parameters: list[T], step: int, *, scale: float = 1.0) -> Non
 
 
 def _trained(
-    name: str, device: torch.device, dtype: torch.dtype, shapes: Any = SHAPES, late: int = 0, odd: int = 0, **how: Any
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    shapes: Any = SHAPES,
+    late: int = 0,
+    odd: int = 0,
+    **how: Any,
 ) -> dict[str, T]:
     """Train two groups with a learning rate that changes; ``how`` is for the device in its dtype.
 
@@ -298,6 +307,9 @@ def _clipped(at: At) -> None:
             parameters[count // 2].grad = torch.full_like(parameters[count // 2], float(bad))
             total = float(torch.nn.utils.clip_grad_norm_(parameters, 2.0, norm))
             at.same(str(abs(total)), bad.strip("-"), f"of {count} gradients, one is {bad}, and their norm is {total}")
+            with contextlib.suppress(RuntimeError):
+                torch.nn.utils.clip_grad_norm_(parameters, 2.0, norm, error_if_nonfinite=True)
+                at.holds(False, f"a norm of {bad} is taken where error_if_nonfinite=True")
 
 
 def _called(said: str, a: list[T], b: list[T]) -> list[T]:
@@ -376,6 +388,28 @@ def _fused_skip(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     return found
 
 
+def _combined(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+    """torch_npu's own optimizers, which combine parameters to one tensor, and clip that."""
+    if device.type not in ("cpu", "npu"):
+        raise NotImplementedError(f"{device.type} has no NpuFused optimizers")
+    library, found = importlib.import_module("torch.optim" if device == CPU else "torch_npu.optim"), dict[str, T]()
+    for name in ("sgd-nesterov", "adam", "adamw", "adadelta", "rmsprop"):
+        kind, settings = OPTIMIZERS[name]
+        parameters = _parameters(name, device, dtype, SHAPES[2:6])
+        optimizer = getattr(library, kind if device == CPU else f"NpuFused{kind}")(parameters, **settings)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            torch.autograd.backward(
+                [(each * (place - 1.5) * 2**step).square().sum() for place, each in enumerate(parameters)]
+            )
+            if step == 2:
+                clip = partial(torch.nn.utils.clip_grad_norm_, parameters)
+                (clip if device == CPU else optimizer.clip_grad_norm_fused_)(2.0)
+            optimizer.step()
+        found[name] = joined(parameters)
+    return found
+
+
 def _moved(at: At) -> None:
     """An optimizer made before its model moves steps what moved, by the rate that a tensor on the host has then."""
     model, rate = torch.nn.Linear(33, 7, bias=False), torch.tensor(0.5)
@@ -433,6 +467,7 @@ OF_LISTS: Mapping[str, Row] = {
     "scaler": (SMOKE, _skipped),
     "fused-scaler": (STANDARD, lambda at: at.defined(_fused_skip, accumulation=1)),
     "moved": (STANDARD, _moved),
+    "combined": (STANDARD, lambda at: at.defined(_combined, accumulation=64, scale=1.0)),
     "clipping": (STANDARD, _clipped),
     "foreach": (STANDARD, _lists),
     "scaler-of-two": (STANDARD, _scaled_together),
