@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -197,6 +199,68 @@ def _views(device: torch.device) -> dict[str, Any]:
     }
 
 
+#: Views, copies, and what is one of both by the layout that it is given.
+_SHARED: Mapping[str, Callable[[T], T]] = {
+    "contiguous": T.contiguous, "reshape": lambda x: x.reshape(6, 5), "reshape, turned": lambda x: x.mT.reshape(5, 6),
+    "to": lambda x: x.to(x.device), "float": T.float, "copied": lambda x: x.to(x.device, copy=True),
+    "expand": lambda x: x.expand(2, 5, 6), "dropout": lambda x: nn.functional.dropout(x, 0.5, training=False),
+    "flatten": T.flatten, "flatten, turned": lambda x: x.mT.flatten(), "clone": T.clone, "detach": T.detach,
+    "relu": lambda x: nn.functional.relu(x, inplace=True), "ravel": T.ravel, "diagonal": T.diagonal,
+    "unfold": lambda x: x.unfold(0, 2, 1), "first": lambda x: x.unbind(0)[0], "real": lambda x: x.real,
+}  # fmt: skip
+
+
+def _shared(device: torch.device) -> dict[str, Any]:
+    """Return whether results share memory, with what they show of a change; also copies of what shares memory."""
+    found = dict[str, Any]()
+    for name, call in _SHARED.items():
+        x = _whole(device, "x", 5, 6)
+        made = call(x)
+        x.add_(10)
+        found[name] = [made, made.data_ptr() == x.data_ptr(), made.stride()]
+    x = _whole(device, "x", 5, 6)
+    base, view = deepcopy([x, x.mT[1:]])
+    base.add_(3)
+    found["a deep copy"] = [base, view, view.stride()]
+    y, z = (_whole(device, key, 5, 6, grad=True) for key in "yz")
+    torch.autograd.backward((y + z.mT.contiguous().mT).expand(3, 5, 6).sum())
+    assert y.grad is not None
+    assert z.grad is not None
+    return found | {"gradients": [y.grad, z.grad, y.grad.stride(), y.grad.data_ptr() == z.grad.data_ptr()]}
+
+
+def _told(device: torch.device) -> dict[str, Any]:
+    """Return what is printed, and numbers and tensors that are made of parts of tensors."""
+    some = {"whole": torch.arange(2000), "halves": _whole(CPU, "x", 3, 3).half(), "bool": torch.arange(5) > 2}
+    some |= {"odd": torch.tensor([torch.nan, -torch.inf, 1e-9]), "empty": torch.empty(0, 3), "one": torch.tensor(2.5)}
+    printed = {name: re.sub(r", device='[^']*'", "", repr(each.to(device))) for name, each in some.items()}
+    x = _whole(device, "x", 5, 6)
+    one = x[0, 0].abs() + 2
+    numbers = [f"{one:.3f}", int(one), float(one), bool(one), [*range(9)][one.long()], list(x[:2, 0])]
+    made = [torch.tensor([one, one + 1]), torch.as_tensor(x).sum(), torch.stack([one, one]), x.new_tensor([2, 3])]
+    with device:
+        there = [torch.ones(3), torch.arange(4), torch.eye(2), torch.tensor([1.5]), nn.Linear(2, 2).weight.detach() * 0]
+    are_there = [each.device.type == device.type for each in there]
+    return {**printed, "numbers": numbers, "made": made, "there": there, "where": are_there}
+
+
+def _indexed(device: torch.device) -> dict[str, Any]:
+    """Read and write at places that lie on the host, on the device, in one number, and beside slices."""
+    found, every, whole = dict[str, Any](), slice(None), inputs.integers("calls/cube", (3, 4, 5, 6), low=-9, high=9)
+    x = whole.float().to(device).requires_grad_()
+    for name, where in (("host", CPU), ("device", device)):
+        i, j, n, m = (torch.tensor(each, device=where) for each in ([2, 0], [[1], [3]], 1, [True, False, True]))
+        keys: dict[str, Any] = {"apart": (every, i, every, j), "first": (i, every, j), "new": (None, i), "mask": (m,)}
+        keys |= {"number": (n, ..., n), "later": (..., j, i), "mask and places": (m, i), "steps": (slice(0, 3, 2), j)}
+        for key, places in keys.items():
+            y = x * 1
+            found[f"{name}, {key}"] = [x[places], *torch.autograd.grad((x[places] * 2).sum(), x)]
+            y[places] = 5
+            y[places] += n
+            found[f"{name}, {key}, written"] = [y, *torch.autograd.grad(y.square().sum(), x)]
+    return found
+
+
 def _sequences(device: torch.device) -> dict[str, Any]:
     some = [_whole(device, f"row {size}", size, 3) for size in (4, 2, 7)]
     padded = rnn.pad_sequence(some, batch_first=True, padding_value=-1.0)
@@ -219,7 +283,7 @@ def _begun(device: torch.device) -> dict[str, Any]:
     return found | {"one": [of.eye_(x.clone()), of.dirac_(torch.empty(6, 3, 3, 3, device=device), 2)]}
 
 
-_ROWS = (_derived, _products, _hooked, _graphs, _views, _sequences, _begun)
+_ROWS = (_derived, _products, _hooked, _graphs, _views, _shared, _told, _indexed, _sequences, _begun)
 CALLS: Mapping[str, Row] = {
     row.__name__[1:]: alike(SMOKE, row, "what is called around operators gives something else") for row in _ROWS
 }
