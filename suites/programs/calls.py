@@ -239,7 +239,13 @@ def _told(device: torch.device) -> dict[str, Any]:
     numbers = [f"{one:.3f}", int(one), float(one), bool(one), [*range(9)][one.long()], list(x[:2, 0])]
     made = [torch.tensor([one, one + 1]), torch.as_tensor(x).sum(), torch.stack([one, one]), x.new_tensor([2, 3])]
     with device:
-        there = [torch.ones(3), torch.arange(4), torch.eye(2), torch.tensor([1.5]), nn.Linear(2, 2).weight.detach() * 0]
+        there = [
+            torch.ones(3),
+            torch.arange(4),
+            torch.eye(2),
+            torch.tensor([1.5]),
+            nn.Linear(2, 2).weight.detach().square() * 0,
+        ]
     are_there = [each.device.type == device.type for each in there]
     return {**printed, "numbers": numbers, "made": made, "there": there, "where": are_there}
 
