@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -159,7 +160,7 @@ def _graphs(device: torch.device) -> dict[str, Any]:
         )
         casts: Any = type("Casts", (swapped,), dict(zip(("forward", "backward"), map(staticmethod, ways), strict=True)))
         with torch.autocast(device.type, torch.bfloat16):
-            found["cast within autocast"] = [casts.apply(x.bfloat16(), y, 0.3)[0]]
+            found["cast within autocast"] = [casts.apply(x.bfloat16(), y.bfloat16(), 0.3)[0]]
     torch.autograd.backward(within(z).sum())
     assert z.grad is not None
     found["within a pass"] = [z.grad]
@@ -195,18 +196,18 @@ def _views(device: torch.device) -> dict[str, Any]:
         "as a larger dtype": [bytes_of.view(torch.int64), words[2:8].view(torch.float32).view(torch.int64)],
         "so often": [x.repeat_interleave(some, 1), x.repeat_interleave(counts, 0)],
         "Python": [list(reversed(x)), 2.0 in x, 9.0 in x, x.tolist(), len(x), torch.tensordot(x, x, ([0], [0]))],
-        "together": [API.block_diag(x, x), API.chain_matmul(x, x.mT, x), torch.cartesian_prod(x[0], x[1])],
+        "together": [API.block_diag(x, x), torch.linalg.multi_dot([x, x.mT, x]), torch.cartesian_prod(x[0], x[1])],
     }
 
 
 #: Views, copies, and what is one of both by the layout that it is given.
 _SHARED: Mapping[str, Callable[[T], T]] = {
-    "contiguous": T.contiguous, "reshape": lambda x: x.reshape(6, 5), "reshape, turned": lambda x: x.mT.reshape(5, 6),
-    "to": lambda x: x.to(x.device), "float": T.float, "copied": lambda x: x.to(x.device, copy=True),
+    **{name: methodcaller(name) for name in ["contiguous", "float", "flatten", "clone", "detach", "ravel", "diagonal"]},
+    "reshape": lambda x: x.reshape(6, 5), "reshape, turned": lambda x: x.mT.reshape(5, 6), "real": lambda x: x.real,
+    "to": lambda x: x.to(x.device), "copied": lambda x: x.to(x.device, copy=True), "first": lambda x: x.unbind(0)[0],
     "expand": lambda x: x.expand(2, 5, 6), "dropout": lambda x: nn.functional.dropout(x, 0.5, training=False),
-    "flatten": T.flatten, "flatten, turned": lambda x: x.mT.flatten(), "clone": T.clone, "detach": T.detach,
-    "relu": lambda x: nn.functional.relu(x, inplace=True), "ravel": T.ravel, "diagonal": T.diagonal,
-    "unfold": lambda x: x.unfold(0, 2, 1), "first": lambda x: x.unbind(0)[0], "real": lambda x: x.real,
+    "flatten, turned": lambda x: x.mT.flatten(), "relu": lambda x: nn.functional.relu(x, inplace=True),
+    "unfold": lambda x: x.unfold(0, 2, 1),
 }  # fmt: skip
 
 
