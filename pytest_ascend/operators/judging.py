@@ -16,7 +16,7 @@ import torch
 from pytest_ascend.operators import calling
 from pytest_ascend.operators.callables import NORMWISE
 from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, MOVE, Operator
-from pytest_ascend.operators.reference import Results, Tensors
+from pytest_ascend.operators.reference import Results, Tensors, call_changed
 from pytest_ascend.operators.samples import USUAL_TERMS, Sample
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.precision import Samples, Verdict
@@ -99,30 +99,23 @@ def sizes_of_sums(
     if not has_sums or not any(0 < each.numel() <= FEW for each in calling.tensors(wanted)):
         return []
     with unseen():
-        args, kwargs = sample.arguments(operator.name, dtype)
-        shapes = [tuple(each.shape) for each in calling.tensors((args, kwargs))]
-        found: Tensors
+        shapes = [tuple(each.shape) for each in calling.tensors(sample.arguments(operator.name, dtype))]
+        compute = partial(call_changed, operator.function, operator, sample, dtype, above=widened, backward=backward)
         try:
-            if backward:
-                found = _magnitudes_in_gradients(operator, sample, dtype, np.broadcast_shapes(*shapes))
+            if backward:  # an element has as many terms as results that it is broadcast to
+                whole = np.broadcast_shapes(*shapes)
+                terms = compute(lambda tensor: widened(tensor).expand(whole).clone())
+                own = [each.shape for each in sample.values() if each.wants_grad(dtype)]
+                found = [
+                    each if each is None else each.abs().sum_to_size(shape)
+                    for each, shape in zip(terms, own, strict=True)
+                ]
             else:
-                args, kwargs = calling.on_tensors(calling.magnitude, (args, kwargs))
-                found = [*calling.forward(operator, operator.function, args, kwargs)]
+                found = compute(calling.magnitude)
         except Exception:  # noqa: BLE001 - the operator takes no such numbers, or no such shapes
             return []
         longest = calling.most_elements(shapes) if backward else max(map(math.prod, shapes), default=0)
         return [_size_of_sums(own, its, longest) for own, its in zip(found, wanted, strict=True)]
-
-
-def _magnitudes_in_gradients(operator: Operator, sample: Sample, dtype: torch.dtype, whole: tuple[int, ...]) -> Tensors:
-    """Return the sums of the magnitudes of each gradient's terms: one for each result an element is broadcast to."""
-    given = sample.arguments(operator.name, dtype)
-    args, kwargs = calling.on_tensors(lambda tensor: widened(tensor).expand(whole).clone(), given)
-    leaves = calling.with_grad(sample, (args, kwargs), dtype)
-    outputs = calling.forward(operator, operator.function, args, kwargs)
-    found = calling.back(operator, outputs, leaves, lambda outputs: calling.upstream(operator, sample, outputs, dtype))
-    own = [each.shape for each in sample.values() if each.wants_grad(dtype)]
-    return [each if each is None else each.abs().sum_to_size(shape) for each, shape in zip(found, own, strict=True)]
 
 
 def _size_of_sums(magnitudes: torch.Tensor | None, wanted: torch.Tensor | None, longest: int) -> float | None:

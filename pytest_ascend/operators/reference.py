@@ -88,7 +88,7 @@ class Definition:
 
     def _computed(self, sample: Sample, dtype: str, *, backward: bool) -> Results:
         own, function = getattr(torch, dtype), self.operator.definition or self.operator.function
-        compute = partial(_run, function, self.operator, sample, own, backward=backward)
+        compute = partial(call_changed, function, self.operator, sample, own, backward=backward)
         with numbers_in_float64():
             expected = compute(widened)
         # A result has the dtype that the operator names for it, or one of the case's precision.
@@ -127,9 +127,9 @@ def computed(
     layouts = layouts[:1] if operator.name.startswith("as_strided") else layouts
     kind, exactly = getattr(torch, dtype), operator.definition or operator.function
     given = sample.arguments(operator.name, kind)
-    own = partial(_run, operator.function, operator, sample, kind, given=given, backward=backward)
+    own = partial(call_changed, operator.function, operator, sample, kind, given=given, backward=backward)
     with numbers_in_float64():
-        exact = _run(exactly, operator, sample, kind, widened, given, backward=backward)
+        exact = call_changed(exactly, operator, sample, kind, widened, given, backward=backward)
     runs = [_or_rounded(own, calling.onto(CPU, layout), kind) for layout in layouts[:1]]
     for layout in layouts[1:]:  # which the CPU need not take (view_as_complex)
         with contextlib.suppress(RuntimeError):
@@ -171,11 +171,11 @@ def _rounded_once(compute: Callable[[Change], Tensors], kind: torch.dtype) -> tu
 
 def own_gradients(operator: Operator, sample: Sample, kind: torch.dtype, given: Any) -> Tensors:
     """Differentiate on the CPU in the dtype itself; ``given`` are the sample's arguments."""
-    own = partial(_run, operator.function, operator, sample, kind, given=given, backward=True)
+    own = partial(call_changed, operator.function, operator, sample, kind, given=given, backward=True)
     return _or_rounded(own, calling.onto(CPU), kind)
 
 
-def _run(  # noqa: PLR0917 - an operator, its call, and how its inputs are changed
+def call_changed(  # noqa: PLR0917 - an operator, its call, and how its inputs are changed
     function: Any,
     operator: Operator,
     sample: Sample,
@@ -184,8 +184,12 @@ def _run(  # noqa: PLR0917 - an operator, its call, and how its inputs are chang
     given: Any = None,
     *,
     backward: bool,
+    above: Change | None = None,
 ) -> Tensors:
-    """Call, or differentiate, with inputs and grad_outputs changed in the same way: to float64, or in layout."""
+    """Call, or differentiate, with inputs and grad_outputs changed in the same way: to float64, or in layout.
+
+    ``above`` changes the grad_outputs in another way.
+    """
     # What is given stays as it is: it neither requires gradients nor is changed.
     copied = partial(calling.map_storage, torch.clone)
     made = sample.arguments(operator.name, kind) if given is None else calling.on_tensors(copied, given)
@@ -194,8 +198,9 @@ def _run(  # noqa: PLR0917 - an operator, its call, and how its inputs are chang
     outputs = calling.forward(operator, function, args, kwargs)
     if not backward:
         return [*outputs]
+    other = above or change
     return calling.back(
-        operator, outputs, leaves, lambda its: [change(up) for up in calling.upstream(operator, sample, its, kind)]
+        operator, outputs, leaves, lambda its: [other(up) for up in calling.upstream(operator, sample, its, kind)]
     )
 
 
@@ -306,15 +311,9 @@ def in_any_order(
         is_rounded = any(not own.equal(x.to(own.dtype)) and bool(own.isfinite().all()) for own, x in known)
         if not (is_rounded or operator.traits.sums_inputs):
             return results
-        given = sample.arguments(operator.name, dtype)
-        args, kwargs = calling.on_tensors(widened if backward else calling.magnitude, given)
+        compute = partial(call_changed, operator.function, operator, sample, dtype, above=calling.magnitude)
         try:
-            leaves = calling.with_grad(sample, (args, kwargs), dtype) if backward else []
-            found: Tensors = [*calling.forward(operator, operator.function, args, kwargs)]
-            if backward:
-                outputs = calling.tensors(found)
-                above = [calling.magnitude(each) for each in calling.upstream(operator, sample, outputs, dtype)]
-                found = calling.back(operator, outputs, leaves, lambda _: above)
+            found = compute(widened if backward else calling.magnitude, backward=backward)
         except (RuntimeError, TypeError, ValueError):  # it takes no float64, or no positive numbers
             return results
         both = zip(results.expected, found, results.reference_runs[0], strict=True)
