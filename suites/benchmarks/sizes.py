@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from pytest_ascend.device import Device
 from pytest_ascend.performance.timing import shares_the_host
+from pytest_ascend.run.comparing import free_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,12 @@ def sizes_of(device: Device) -> Sizes:
 
 def preparations(device: Device, needed_bytes: int, wanted: int) -> int:
     """Return how often work may be prepared: as ``wanted``, or in half of the memory. Raises NotImplementedError."""
-    free = free_bytes(device)
+    if device.torch_device().type == "cpu":  # the host has no limit
+        return wanted
+    free = free_bytes(device.torch_device())
     if needed_bytes > free:
         raise NotImplementedError(
             f"{device.label} has {free / 2**20:,.0f} MiB free, and this benchmark needs {needed_bytes / 2**20:,.0f}:"
             " the memory of an emulated device is set by --ascend-emulate=memory"
         )
     return max(1, min(wanted, int(free / 2 // max(needed_bytes, 1))))
-
-
-def free_bytes(device: Device) -> float:
-    """Return the free memory of a device in bytes; infinity for the host."""
-    if not hasattr(device.module, "mem_get_info"):
-        return math.inf
-    return float(device.module.mem_get_info(device.torch_device())[0])
