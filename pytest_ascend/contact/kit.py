@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pytest_ascend.contact.redaction import Redaction
 from pytest_ascend.contact.steps import IMPORTING, SCHEMA, Notebook
@@ -32,6 +31,7 @@ from pytest_ascend.doctor.survey import CONTROL_FILES
 from pytest_ascend.environment.identity import Identity, of_machine
 from pytest_ascend.environment.machine import this_machine
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, signs
+from pytest_ascend.page.html import templates_of
 from pytest_ascend.records.bounds import now
 from pytest_ascend.system.errors import DeviceUnavailable, UsageError
 from pytest_ascend.system.files import write_file
@@ -311,11 +311,7 @@ def page(about: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], log: st
             whole = json.dumps(each["data"], indent=1, ensure_ascii=False)
         whole += f"\n\n{each['output']}" if each["output"] else ""
         steps.append((each, beginning, whole[:400_000]))
-    loader = PackageLoader("pytest_ascend.contact", "")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("summary.html").render(about=about, steps=steps)
+    return templates_of("pytest_ascend.contact", "").get_template("summary.html").render(about=about, steps=steps)
 
 
 def _smoke(log: str) -> str:

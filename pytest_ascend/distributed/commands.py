@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 
 import click
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.finding import Finding, Line
+from pytest_ascend.page.html import templates_of
 from pytest_ascend.system.errors import UsageError, told, with_type
 from pytest_ascend.system.files import open_regular, strict_json, write_file
 from pytest_ascend.system.translation import ENGLISH, language_option, translated
@@ -125,13 +125,9 @@ def page_html(found: Sequence[Finding], ranks: int, cost: float, language: str =
     say = partial(translated, language=language, of="ranks")
     causes = [each for each in found if not each.is_note]
     title = f"{say('Why ranks differ')}: {say(causes[0].cause)}" if causes else say("The ranks behave as expected")
-    environment = Environment(
-        loader=PackageLoader("pytest_ascend.distributed", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
     said = say(f"{ranks} ranks; recording took {cost:.1%} of their time")
-    return environment.get_template("diagnosis.html").render(
-        language=language, say=say, title=title, cost=said, found=found
+    return (
+        templates_of("pytest_ascend.distributed", "")
+        .get_template("diagnosis.html")
+        .render(language=language, say=say, title=title, cost=said, found=found)
     )

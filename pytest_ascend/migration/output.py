@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from hashlib import sha256
 from importlib.resources import files
 from itertools import groupby
 from typing import TypeAlias
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from rich import box
 from rich.console import Console
@@ -21,8 +18,9 @@ from rich.text import Text
 
 from pytest_ascend.migration.analysis import STANDINGS, Analysis, Operator
 from pytest_ascend.migration.sources import BLOCKER, CHANGE, SEVERITIES, TRANSFER
+from pytest_ascend.page.html import templates_of
 from pytest_ascend.records.census import MISSING
-from pytest_ascend.system.figures import one_line, quantity, visible
+from pytest_ascend.system.figures import one_line, quantity
 from pytest_ascend.system.translation import ENGLISH, translated
 from pytest_ascend.system.version import __version__
 
@@ -41,15 +39,7 @@ Say: TypeAlias = Callable[[str], str]
 def render(analysis: Analysis, language: str = ENGLISH) -> str:
     """Return the page of an analysis; every text on it is escaped."""
     style = (files("pytest_ascend.migration") / "templates" / "analysis.css").read_text(encoding="utf-8")
-    # It always escapes, and raises for undefined names.
-    environment = Environment(
-        loader=PackageLoader("pytest_ascend.migration"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates_of("pytest_ascend.migration")
     environment.filters["size"] = lambda value: quantity("_bytes", value)
     environment.filters["say"] = partial(translated, language=language, of="analysis")
     # Each peak is drawn in parts, on a scale that ends at the chip's memory, or at the largest peak.
@@ -76,7 +66,6 @@ def render(analysis: Analysis, language: str = ENGLISH) -> str:
         version=__version__,
         language=language,
         style=Markup(style),  # noqa: S704 - a file of the package
-        style_hash=f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'",
     )
 
 

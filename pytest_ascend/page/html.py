@@ -96,26 +96,29 @@ def page_name(log: Path) -> str:
     return PAGE if log.name == LOG else f"{log.stem}.html"
 
 
-@cache
-def _environment() -> Environment:
-    """Return an environment that always escapes, and raises for undefined names."""
-    compiled = None  # where this user has no safe folder
-    with contextlib.suppress(OSError, RuntimeError):
-        compiled = _Compiled(pattern=f"pytest-ascend-{__version__}-%s.cache")
-    environment = Environment(
-        loader=PackageLoader("pytest_ascend.page"),
+def templates_of(package: str, folder: str = "templates") -> Environment:
+    """Return the templates of a package's pages: they always escape, and raise for undefined names."""
+    found = Environment(
+        loader=PackageLoader(package, folder),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalize,
-        bytecode_cache=compiled,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    words = {"say": _say, "show": _shown, "attr": _attribute, "word": lambda key: str(say(key))}
-    environment.globals.update(words, symbols=SYMBOLS, languages=LANGUAGES, share=figures.share)
     # The source expression that lets a content security policy allow exactly this text.
-    environment.filters["hash"] = lambda text: f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-    return environment
+    found.filters["hash"] = lambda text: f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+    return found
+
+
+@cache
+def _environment() -> Environment:
+    found = templates_of("pytest_ascend.page")
+    with contextlib.suppress(OSError, RuntimeError):  # where this user has no safe folder
+        found.bytecode_cache = _Compiled(pattern=f"pytest-ascend-{__version__}-%s.cache")
+    words = {"say": _say, "show": _shown, "attr": _attribute, "word": lambda key: str(say(key))}
+    found.globals.update(words, symbols=SYMBOLS, languages=LANGUAGES, share=figures.share)
+    return found
 
 
 class _Compiled(FileSystemBytecodeCache):
