@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Template
 
 from pytest_ascend.certificate.tiers import NEWER_CANN, SAMPLE, TIERS, Tier
 from pytest_ascend.records.case import OPTIONAL
 from pytest_ascend.system.bundled import table
+from pytest_ascend.system.templates import templates_of
 from pytest_ascend.system.text import one_line, some_of
 
 
@@ -54,15 +55,10 @@ def words(claims: Mapping[str, Any], language: str = "en") -> str:
 @cache
 def _template() -> Template:
     """Return the text with places for values, each of which stays on one line. It is no HTML."""
-    environment = Environment(  # noqa: S701
-        loader=PackageLoader("pytest_ascend.certificate", ""),
-        undefined=StrictUndefined,
-        finalize=lambda value: one_line(str(value)),
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["operators"] = lambda cases: ", ".join(sorted({case.split("/")[1] for case in cases}))
-    return environment.get_template("words.txt")
+    how = {"autoescape": False, "finalize": lambda value: one_line(str(value)), "keep_trailing_newline": True}
+    found = templates_of("pytest_ascend.certificate", "", **how)
+    found.filters["operators"] = lambda cases: ", ".join(sorted({case.split("/")[1] for case in cases}))
+    return found.get_template("words.txt")
 
 
 def of_cases(names: Sequence[str], what: str) -> Iterator[str]:

@@ -31,11 +31,11 @@ from pytest_ascend.doctor.survey import CONTROL_FILES
 from pytest_ascend.environment.identity import Identity, of_machine
 from pytest_ascend.environment.machine import this_machine
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, signs
-from pytest_ascend.page.html import templates_of
 from pytest_ascend.records.bounds import now
 from pytest_ascend.system.errors import DeviceUnavailable, UsageError
 from pytest_ascend.system.files import write_file
 from pytest_ascend.system.programs import Reply, run
+from pytest_ascend.system.templates import templates_of
 from pytest_ascend.system.version import __version__
 
 PATH = click.Path(path_type=Path)

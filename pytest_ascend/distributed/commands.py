@@ -13,9 +13,9 @@ import click
 
 from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.finding import Finding, Line
-from pytest_ascend.page.html import templates_of
 from pytest_ascend.system.errors import UsageError, told, with_type
 from pytest_ascend.system.files import open_regular, strict_json, write_file
+from pytest_ascend.system.templates import templates_of
 from pytest_ascend.system.translation import ENGLISH, language_option, translated
 
 _LARGEST_BYTES, _LONGEST_LINE_BYTES = 1 << 30, 1 << 24

@@ -18,9 +18,9 @@ from rich.text import Text
 
 from pytest_ascend.migration.analysis import STANDINGS, Analysis, Operator
 from pytest_ascend.migration.sources import BLOCKER, CHANGE, SEVERITIES, TRANSFER
-from pytest_ascend.page.html import templates_of
 from pytest_ascend.records.census import MISSING
 from pytest_ascend.system.figures import one_line, quantity
+from pytest_ascend.system.templates import templates_of
 from pytest_ascend.system.translation import ENGLISH, translated
 from pytest_ascend.system.version import __version__
 

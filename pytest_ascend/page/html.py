@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from base64 import b64encode
 from collections.abc import Mapping
 from functools import cache
-from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache
 from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
@@ -24,6 +22,7 @@ from pytest_ascend.page.page import SYMBOLS, combination, label_of, page_of
 from pytest_ascend.runlog import codec
 from pytest_ascend.system import figures
 from pytest_ascend.system.programs import without_garbage_collection
+from pytest_ascend.system.templates import templates_of
 from pytest_ascend.system.version import __version__
 from pytest_ascend.verdict.columns import headings
 from pytest_ascend.verdict.diff import CANNOT_TELL, NO, YES, Diff
@@ -96,21 +95,6 @@ def page_name(log: Path) -> str:
     return PAGE if log.name == LOG else f"{log.stem}.html"
 
 
-def templates_of(package: str, folder: str = "templates") -> Environment:
-    """Return the templates of a package's pages: they always escape, and raise for undefined names."""
-    found = Environment(
-        loader=PackageLoader(package, folder),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    # The source expression that lets a content security policy allow exactly this text.
-    found.filters["hash"] = lambda text: f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-    return found
-
-
 @cache
 def _environment() -> Environment:
     found = templates_of("pytest_ascend.page")
@@ -148,8 +132,3 @@ def _attribute(name: str, phrase: Phrase | str) -> Markup:
 def _key(phrase: Phrase) -> str:
     data = phrase.to_data()
     return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-
-
-def _finalize(value: Any) -> Any:
-    """Make invisible characters visible in every text, even if the page forgot to."""
-    return figures.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
