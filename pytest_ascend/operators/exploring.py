@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta, convert
 
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.generator import Generated, generate, resized
@@ -36,6 +38,7 @@ LEAST_S = 2.0
 KEPT, _LIMIT_BYTES = "findings.json", 1 << 20
 #: What a file of another form raises.
 _OTHERS = (OSError, ValueError, TypeError, KeyError)
+_Number: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,9 +47,9 @@ class Finding:
 
     operator: str
     dtype: str
-    seed: int
-    call: int
-    resized: tuple[tuple[int, int], ...] = ()
+    seed: _Number
+    call: Annotated[int, Meta(ge=0, lt=CALLS + SPARE)]
+    resized: tuple[tuple[_Number, _Number], ...] = ()
     backward: bool = False
     says: str = ""
 
@@ -60,16 +63,7 @@ class Finding:
         """Return the finding in a file. Raises ValueError for anything else."""
         if not isinstance(data, dict) or set(data) != set(cls.__slots__):
             raise ValueError(f"a finding has the keys {', '.join(cls.__slots__)}")
-        numbers = (data["seed"], data["call"], *(each for pair in data["resized"] for each in pair))
-        if any(type(each) is not int or not 0 <= each < 1 << 62 for each in numbers):
-            raise ValueError("its seed, call or sizes are no integers from 0 on")
-        if data["call"] >= CALLS + SPARE:
-            raise ValueError(f"a seed has {CALLS + SPARE} calls, from 0 on")
-        if any(len(pair) != 2 for pair in data["resized"]) or not isinstance(data["backward"], bool):
-            raise ValueError("'resized' has pairs of sizes, 'backward' is true or false")
-        if not all(isinstance(data[each], str) for each in ("operator", "dtype", "says")):
-            raise ValueError("its operator, dtype or words are no text")
-        return cls(**data | {"resized": tuple((of, to) for of, to in data["resized"])})
+        return convert(data, cls)
 
     def generated(self, operator: Operator) -> Generated:
         """Return the operator's call."""
