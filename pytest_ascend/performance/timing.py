@@ -52,7 +52,7 @@ class Timing:
 class Rounds:
     """The work of one round on the device, preceded by the peer's round.
 
-    ``before`` and ``run`` are called in turn, by pytest-benchmark or by :func:`plain`.
+    ``before`` and ``run`` are called in turn, by pytest-benchmark or by a plain loop, see :func:`timed`.
     """
 
     call: Call
@@ -131,13 +131,7 @@ def time_rounds(
         rounds.anew, rounds.every = anew, math.ceil(count / preparations)
     gc.collect()
     run = functools.partial(rounds.run, between_events=not shares_the_host(device))
-    if benchmark is None:
-        seconds = plain(rounds, run, count)
-    else:
-        benchmark.extra_info["calls_per_round"] = rounds.calls
-        with without_garbage_collection():
-            benchmark.pedantic(run, setup=rounds.before, rounds=count)
-        seconds = [float(each) for each in benchmark.stats.stats.data]
+    seconds = timed(rounds, run, count, benchmark)
     return Timing(
         first_us=first_us,
         calls=rounds.calls,
@@ -155,10 +149,14 @@ def _prepared(make: Make, device: Device) -> tuple[Call, Call | None]:
     return make(device.torch_device()), make(torch.device("cpu")) if has_peer else None
 
 
-def plain(rounds: Rounds, run: Call, count: int) -> list[float]:
-    """Return the seconds of ``count`` rounds, without pytest-benchmark."""
+def timed(rounds: Rounds, run: Call, count: int, benchmark: Any = None) -> list[float]:
+    """Return the seconds of ``count`` rounds; pytest-benchmark's fixture records them if it is given."""
     seconds = []
     with without_garbage_collection():
+        if benchmark is not None:
+            benchmark.extra_info["calls_per_round"] = rounds.calls
+            benchmark.pedantic(run, setup=rounds.before, rounds=count)
+            return [float(each) for each in benchmark.stats.stats.data]
         for _ in range(count):
             rounds.before()
             start = time.perf_counter()
@@ -188,7 +186,7 @@ def _warm_up(rounds: Rounds, budget_s: float) -> float:
     seconds: list[float] = []
     begin, is_warm = time.perf_counter(), False
     while not is_warm and time.perf_counter() - begin < budget_s:
-        seconds.extend(plain(rounds, rounds.run, 1))
+        seconds.extend(timed(rounds, rounds.run, 1))
         last, before = seconds[-WARM_ROUNDS:], seconds[-2 * WARM_ROUNDS : -WARM_ROUNDS]
         is_warm = len(before) == WARM_ROUNDS and abs(median(last) / median(before) - 1) < STABLE
     return (time.perf_counter() - begin) / len(seconds)

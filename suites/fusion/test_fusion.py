@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pytest_ascend.device import Device
-from pytest_ascend.performance.timing import Call, Make, Rounds, one_thread, plain, shares_the_host
+from pytest_ascend.performance.timing import Call, Make, Rounds, one_thread, shares_the_host, timed
 from pytest_ascend.performance.verdict import CONFIDENCE, Estimate, estimate, quantile
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.records.verdict import HALVES, told
@@ -134,13 +134,11 @@ def _in_turn(call: Call, other: Call, device: Device, benchmark: Any) -> tuple[l
         device.synchronize()
 
     rounds = Rounds(call=call, device=device, peer=waited_for)
-    plain(rounds, rounds.run, WARM_ROUNDS)
+    timed(rounds, rounds.run, WARM_ROUNDS)
     rounds.peers_us.clear()
     gc.collect()
-    if not benchmark.enabled:
-        return [each * 1e6 for each in plain(rounds, rounds.run, ROUNDS)], rounds.peers_us
-    benchmark.pedantic(rounds.run, setup=rounds.before, rounds=ROUNDS)
-    return [each * 1e6 for each in benchmark.stats.stats.data], rounds.peers_us
+    seconds = timed(rounds, rounds.run, ROUNDS, benchmark if benchmark.enabled else None)
+    return [each * 1e6 for each in seconds], rounds.peers_us
 
 
 def _peak_bytes(make: Make, device: Device) -> int:

@@ -340,7 +340,7 @@ def test_a_device_is_warm_when_its_rounds_no_longer_become_quicker(slow_rounds: 
 def test_garbage_of_the_preparation_is_collected_before_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     done = list[str]()
     monkeypatch.setattr(timing.gc, "collect", lambda: done.append("collect"))
-    monkeypatch.setattr(timing, "plain", lambda *_: done.append("rounds") or [1.0])
+    monkeypatch.setattr(timing, "timed", lambda *_: done.append("rounds") or [1.0])
     monkeypatch.setattr(timing, "_warm_up", lambda *_: 1.0)
     time_rounds(counting([]), Cpu(), budget_s=0.001)
     assert done == ["collect", "rounds"]
