@@ -129,8 +129,7 @@ class ModelParity:
         if found := first_wrong(*self._on_both(trace, dtype, autocast), branching=True, fit=fit):
             return found
         none = "trained again to find the first wrong step, no single step is further off than reference runs"
-        model = _still(self.target.model).to(dtype)
-        again = train(copy.deepcopy(model), _recipe(self.target, autocast), self.device.torch_device())
+        again = computed(self.target, "training", self.device.torch_device(), dtype, autocast)
         same = all(torch.equal(each, again[kind][name]) for kind in actual for name, each in actual[kind].items())
         return f"{none}: the error adds up" if same else f"{none}, and results change from one training to the next"
 
