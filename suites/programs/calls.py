@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from copy import deepcopy
 from functools import partial
-from operator import methodcaller
 from typing import Any
 
 import torch
@@ -200,36 +198,6 @@ def _views(device: torch.device) -> dict[str, Any]:
     }
 
 
-#: Views, copies, and what is one of both by the layout that it is given.
-_SHARED: Mapping[str, Callable[[T], T]] = {
-    **{name: methodcaller(name) for name in ["contiguous", "float", "flatten", "clone", "detach", "ravel", "diagonal"]},
-    "reshape": lambda x: x.reshape(6, 5), "reshape, turned": lambda x: x.mT.reshape(5, 6), "real": lambda x: x.real,
-    "to": lambda x: x.to(x.device), "copied": lambda x: x.to(x.device, copy=True), "first": lambda x: x.unbind(0)[0],
-    "expand": lambda x: x.expand(2, 5, 6), "dropout": lambda x: nn.functional.dropout(x, 0.5, training=False),
-    "flatten, turned": lambda x: x.mT.flatten(), "relu": lambda x: nn.functional.relu(x, inplace=True),
-    "unfold": lambda x: x.unfold(0, 2, 1),
-}  # fmt: skip
-
-
-def _shared(device: torch.device) -> dict[str, Any]:
-    """Return whether results share memory, with what they show of a change; also copies of what shares memory."""
-    found = dict[str, Any]()
-    for name, call in _SHARED.items():
-        x = _whole(device, "x", 5, 6)
-        made = call(x)
-        x.add_(10)
-        found[name] = [made, made.data_ptr() == x.data_ptr(), made.stride()]
-    x = _whole(device, "x", 5, 6)
-    base, view = deepcopy([x, x.mT[1:]])
-    base.add_(3)
-    found["a deep copy"] = [base, view, view.stride()]
-    y, z = (_whole(device, key, 5, 6, grad=True) for key in "yz")
-    torch.autograd.backward((y + z.mT.contiguous().mT).expand(3, 5, 6).sum())
-    assert y.grad is not None
-    assert z.grad is not None
-    return found | {"gradients": [y.grad, z.grad, y.grad.stride(), y.grad.data_ptr() == z.grad.data_ptr()]}
-
-
 def _told(device: torch.device) -> dict[str, Any]:
     """Return what is printed, and numbers and tensors that are made of parts of tensors."""
     some = {"whole": torch.arange(2000), "halves": _whole(CPU, "x", 3, 3).half(), "bool": torch.arange(5) > 2}
@@ -290,7 +258,7 @@ def _begun(device: torch.device) -> dict[str, Any]:
     return found | {"one": [of.eye_(x.clone()), of.dirac_(torch.empty(6, 3, 3, 3, device=device), 2)]}
 
 
-_ROWS = (_derived, _products, _hooked, _graphs, _views, _shared, _told, _indexed, _sequences, _begun)
+_ROWS = (_derived, _products, _hooked, _graphs, _views, _told, _indexed, _sequences, _begun)
 CALLS: Mapping[str, Row] = {
     row.__name__[1:]: alike(SMOKE, row, "what is called around operators gives something else") for row in _ROWS
 }

@@ -121,13 +121,6 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
         nn.Linear(9, 9)), (5, 9)),
     "folded": (lambda: nn.Sequential(nn.Unfold(3, padding=1, stride=2), nn.Linear(16, 16), nn.Fold((7, 8), 3, padding=1,
         stride=2)), (2, 3, 7, 8)),
-    "of-one-dimension": (lambda: nn.Sequential(nn.MaxPool1d(3, 2, 1), nn.CircularPad1d((2, 1)), nn.Conv1d(3, 4, 3),
-        nn.AvgPool1d(2), nn.ReplicationPad1d(2), nn.AdaptiveAvgPool1d(4), nn.LPPool1d(3.0, 2)), (2, 3, 21)),
-    "of-three-dimensions": (lambda: nn.Sequential(nn.ReplicationPad3d(1), nn.ConvTranspose3d(2, 3, 2, 2),
-        nn.AvgPool3d(2), nn.ReflectionPad3d(1), nn.MaxPool3d(2)), (1, 2, 4, 5, 6)),
-    "glu": (lambda: nn.Sequential(nn.Linear(8, 12), nn.GLU(1), nn.Hardswish(), nn.ELU(0.3)), (3, 8)),
-    "pools": (lambda: nn.Sequential(nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.AvgPool2d(3, 2, 1,
-        count_include_pad=False), nn.AdaptiveAvgPool2d((2, 3))), (2, 3, 17, 18)),
     "pixel_shuffle": (lambda: nn.Sequential(nn.Conv2d(2, 8, 1), nn.PixelShuffle(2), nn.Upsample(scale_factor=2),
         nn.Softmax2d()), (1, 2, 4, 5)),
     "upsampled": (lambda: nn.Sequential(nn.Upsample((7, 9), mode="bilinear", align_corners=True), nn.Conv2d(2, 3, 1),
@@ -135,12 +128,6 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
         (2, 2, 4, 5)),
     "padded": (lambda: nn.Sequential(nn.ReflectionPad2d((1, 2, 0, 3)), nn.Conv2d(2, 3, 1),
         nn.ReplicationPad2d((2, 0, 1, 3)), nn.ZeroPad2d((1, 1, 2, -1)), nn.PixelUnshuffle(2)), (2, 2, 6, 5)),
-    "adaptive-pools": (lambda: nn.Sequential(nn.AdaptiveMaxPool2d((5, 7)), nn.Conv2d(2, 3, 1), nn.MaxPool2d((2, 3), 1,
-        (1, 0)), nn.AvgPool2d((3, 2), (1, 2), (1, 0), divisor_override=5)), (2, 2, 11, 13)),
-    "activations": (lambda: nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(0.3), nn.Softplus(2.0, 3.0), nn.Linear(8, 8),
-        nn.Hardtanh(-0.5, 0.7), nn.GELU("tanh"), nn.CELU(0.5), nn.Mish(), nn.LogSoftmax(0)), (5, 8)),
-    "more-activations": (lambda: nn.Sequential(nn.Linear(8, 8), nn.SELU(), nn.Hardsigmoid(), nn.Linear(8, 8),
-        nn.LogSigmoid(), nn.Tanhshrink(), nn.Softsign(), nn.Linear(8, 8), nn.Softshrink(0.1), nn.Softmin(-1)), (5, 8)),
     "weight_norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(9, 7)), (4, 9)),
     "cosine": (lambda: Of(lambda m, x: nn.functional.cosine_similarity(m(x), x, eps=1e-3), nn.Linear(9, 9)), (5, 9)),
     "tied": (lambda: Of(lambda m, x: m(x) @ m.weight, nn.Linear(9, 7)), (4, 9)),
@@ -176,7 +163,9 @@ def _asked(at: At, function: Callable[..., dict[str, T]], **settings: Any) -> No
 #: By module: whether each input trains, what makes the module, and what it is given. Source: PyTorch 2.13's module_db.
 KINDS: Mapping[str, list[Any]] = beside(__file__, "modules.json")
 _AT_SMOKE = """LSTMCell RNN MultiheadAttention TransformerEncoderLayer TransformerDecoderLayer Bilinear PReLU
-CrossEntropyLoss NLLLoss BCEWithLogitsLoss PoissonNLLLoss SmoothL1Loss CosineEmbeddingLoss"""
+CrossEntropyLoss NLLLoss BCEWithLogitsLoss PoissonNLLLoss SmoothL1Loss CosineEmbeddingLoss
+MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d AdaptiveAvgPool2d AdaptiveMaxPool2d LPPool1d Conv1d GLU ELU
+CELU SELU Hardtanh Hardswish LeakyReLU Softplus Mish LogSigmoid LogSoftmax ReflectionPad3d ReplicationPad1d"""
 #: Of which gradients are not asked, or hang on results that are known to deviate.
 _RESULTS_ALONE = ("lstm-packed-mixed", "lstm-dropped", "gru-dropped")
 #: Settings that PyTorch's tests leave out: by name, the module, and an input as above.

@@ -109,13 +109,17 @@ _VIEWS: Moves = {
     "another copy": lambda x: x.to(x.device, copy=True), "cpu": lambda x: x.cpu().clone(), "deepcopy": deepcopy,
     "getitem": lambda x: x[torch.tensor([0, 2], device=x.device)], "flip": lambda x: x.flip(0),
     "repeat": lambda x: x.repeat(1, 1), "cat": lambda x: torch.cat([x]), "flatten": lambda x: x.mT.flatten(),
+    "ravel": torch.ravel, "dropout": lambda x: F.dropout(x, training=False), "relu": lambda x: F.relu(x, inplace=True),
+    "reshape, turned": lambda x: x.mT.reshape(3, 12), "numbers": lambda x: x.int(),
 }  # fmt: skip
 
 
-def _views(device: torch.device) -> dict[str, T]:
-    found = {name: numbered(36).view(6, 6).to(device) for name in _VIEWS}
-    for name, x in found.items():
-        _VIEWS[name](x).fill_(1)
+def _views(device: torch.device) -> dict[str, Any]:
+    found = dict[str, Any]()
+    for name, view in _VIEWS.items():
+        x = numbered(36).view(6, 6).to(device)
+        made = view(x)
+        found[name] = [made.clone(), made.fill_(1).stride(), x]
     return found
 
 

@@ -44,8 +44,6 @@ WRONG: tuple[tuple[str, Any, str, Any], ...] = (
         "repeat_interleave",
         _once_at_least,
     ),
-    ("shared", torch.Tensor, "contiguous", torch.Tensor.clone),
-    ("shared", torch.Tensor, "__deepcopy__", lambda x, _: x.clone()),
     ("told", torch.Tensor, "__repr__", lambda *_, **__: "tensor([...])"),
     ("indexed", torch.Tensor, "__setitem__", lambda *_: None),
     ("sequences", torch.nn.utils.rnn, "pad_sequence", lambda some, **_: torch.stack([each[:2] for each in some])),
