@@ -244,17 +244,6 @@ def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     return {name: joined(each.values()) for name, each in made.items()}
 
 
-def _accumulated(device: torch.device) -> dict[str, Any]:
-    weight, frozen = torch.ones(7, 5, device=device, requires_grad=True), torch.ones(7, device=device)
-    x, found = inputs.integers("autograd/x", (3, 5), low=-3, high=4).float().to(device), dict[str, Any]()
-    for turn in range(1, 4):
-        out = F.linear(F.linear(x, weight, frozen), weight.mT)
-        torch.autograd.backward(out, torch.ones_like(out))
-        assert weight.grad is not None
-        found[f"in pass {turn}"] = weight.grad.clone()
-    return {**found, "where none is asked for": frozen.grad is not None}
-
-
 def _dropped(at: At) -> None:
     """What is dropped has no gradient, and what is kept has its own, in whatever order the tensor lies in memory.
 
@@ -295,7 +284,6 @@ AUTOGRAD: Mapping[str, Row] = {
     **{name: (STANDARD, partial(_checked, name=name)) for name in FUNCTIONS},
     "exact": alike(SMOKE, _exact, "gradients of whole numbers are not exact"),
     "together": (SMOKE, lambda at: at.defined(_together, orders=4, accumulation=64)),
-    "accumulation": alike(SMOKE, _accumulated, "gradients do not add up in .grad"),
     "dropout-mask": (SMOKE, _dropped),
     "in-place": alike(STANDARD, _in_place, "gradients through views that were changed in place are wrong"),
     "in-place-functions": (STANDARD, lambda at: at.defined(_changed, accumulation=2)),

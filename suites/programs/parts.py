@@ -98,13 +98,8 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
         key_padding_mask=_LATE.to(x.device), need_weights=True)[0], nn.MultiheadAttention(16, 4, batch_first=True)),
         (3, 9, 16)),
     "attention-masks": (lambda: Of(_masked, nn.Linear(16, 16)), (3, 9, 16)),
-    "decoder-layer": (lambda: Of(lambda m, x: m(x, x[:, :5].flip(0)), nn.TransformerDecoderLayer(16, 4, 32, 0.0,
-        batch_first=True)), (3, 9, 16)),
     "attention-settings": (lambda: Of(lambda m, x: m(x, x[..., :6], x[..., :5], key_padding_mask=_LATE.to(x.device),
         average_attn_weights=False), nn.MultiheadAttention(16, 4, 0.0, True, True, True, 6, 5, True)), (3, 9, 16)),
-    "decoder-layer-masks": (lambda: Of(lambda m, x: m(x, x.flip(1), tgt_mask=_MASK.to(x.device), tgt_is_causal=True,
-        memory_key_padding_mask=_LATE.to(x.device)), nn.TransformerDecoderLayer(16, 4, 32, 0.0, batch_first=True)),
-        (3, 9, 16)),
     "alignments": (lambda: Of(lambda m, x: torch.ctc_loss(m(x).log_softmax(-1), _LABELS.to(x.device), (9, 3, 9, 9),
         (3, 2, 1, 0), blank=2, reduction=0, zero_infinity=True), nn.Linear(5, 5)), (9, 4, 5)),
     "unpooled": (lambda: Of(lambda m, x: nn.functional.max_unpool2d(m(x), nn.functional.max_pool2d(_x(2, 3, 6, 8), 2,
@@ -245,9 +240,7 @@ def _of_torch(device: torch.device, dtype: torch.dtype, kind: str, rows: list[An
 def _forward(device: torch.device, dtype: torch.dtype, name: str) -> dict[str, T]:
     """Results, not gradients."""
     model, x = _made(name)
-    with torch.no_grad():
-        made = model.to(device, dtype)(x.to(device, dtype))
-    return {f"result {i}": each for i, each in enumerate(made)}
+    return _computed(name, model.requires_grad_(False), device, dtype, x)
 
 
 def _statistics(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
@@ -281,18 +274,6 @@ def _renormalized(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     return found
 
 
-def _padding_stays(at: At) -> None:
-    for index in (0, 16):
-        layer = nn.Embedding(17, 6, padding_idx=index).to(at.device)
-        places = torch.tensor([[0, 16, 3], [0, 3, 3]])
-        out = layer(places.to(at.device))
-        torch.autograd.backward(out, torch.ones_like(out))
-        wanted = torch.zeros(17, 6).index_add_(0, places.flatten(), torch.ones(6, 6))
-        wanted[index] = 0
-        assert layer.weight.grad is not None
-        at.same(layer.weight.grad.cpu(), wanted, f"the gradient of an embedding with padding_idx={index} is wrong")
-
-
 def _all_ignored(at: At) -> None:
     """Where all targets are ignored, the mean is NaN, or zero on a chip without it; sum and gradients are zero."""
     target = torch.full((5,), -100)
@@ -322,7 +303,6 @@ PARTS: Mapping[str, Row] = {
     },
     "together": (SMOKE, partial(_asked, function=_together)),
     "running-statistics": (SMOKE, lambda at: at.defined(_statistics, accumulation=90)),
-    "padding": (SMOKE, _padding_stays),
     "embedding-renorm": (SMOKE, lambda at: at.defined(_renormalized, accumulation=6)),
     "all-ignored": (STANDARD, _all_ignored),
 }
