@@ -21,14 +21,13 @@ API: Any = torch
 AF, rnn, of = API.autograd.functional, API.nn.utils.rnn, API.nn.init
 
 
-def _whole(device: torch.device, key: str, *shape: int, grad: bool = False) -> T:
+def _whole(device: torch.device, key: str, *shape: int, grad: bool = False) -> Any:
     return inputs.integers(f"calls/{key}", shape, low=-3, high=4).float().to(device).requires_grad_(grad)
 
 
 def _derived(device: torch.device) -> dict[str, Any]:
-    x, v, above, w = (
-        _whole(device, key, *shape) for key, shape in zip("xvaw", ((2, 6), (2, 6), (2, 4), (6, 4)), strict=True)
-    )
+    x, v = (_whole(device, key, 2, 6) for key in "xv")
+    above, w = _whole(device, "above", 2, 4), _whole(device, "w", 6, 4)
     found: dict[str, Any] = {
         "jacobian": AF.jacobian(lambda y: (y @ w).square(), x),
         "jacobian, vectorized": AF.jacobian(lambda y: (y @ w).square(), x, vectorize=True),
@@ -60,17 +59,14 @@ def _hooked(device: torch.device) -> dict[str, Any]:
         calls.append(call)
         return x * factor
 
-    x: Any = _whole(device, "x", 5, 6, grad=True)
-    z, y = (_whole(device, key, 5, 6, grad=True) for key in "zy")
-    product: Any = x * z
+    x, z, y = (_whole(device, key, 5, 6, grad=True) for key in "xzy")
+    product = x * z
     inner = product * 1
     inner.retain_grad()
     inner.register_hook(lambda grad: grad * 3)
     product.grad_fn.register_prehook(lambda above: (above[0] * 2,))
     product.grad_fn.register_hook(lambda below, _: seen.append(below[0].clone()))
-    API.autograd.graph.register_multi_grad_hook(
-        [x, z], lambda some: seen.extend(each.clone() for each in some if each is not None)
-    )
+    API.autograd.graph.register_multi_grad_hook([x, z], lambda some: seen.extend(e for e in some if e is not None))
     x.register_post_accumulate_grad_hook(lambda leaf: seen.append(leaf.grad.clone()))
     for each in ((inner * product).sum(), (z * 3).sum()):
         torch.autograd.backward(each)
@@ -113,10 +109,6 @@ class _Swapped(torch.autograd.Function):
         return first, above * x * ctx.number if ctx.needs_input_grad[1] else None, None
 
 
-class _Stopped(Exception):
-    """Raised within a backward pass."""
-
-
 def _graphs(device: torch.device) -> dict[str, Any]:
     """Functions with gradients of their own, passes within passes, errors in them, and graphs over several devices."""
 
@@ -127,7 +119,7 @@ def _graphs(device: torch.device) -> dict[str, Any]:
         return checkpoint(lambda y: checkpoint(torch.square, y * 2, use_reentrant=True) + y, x, use_reentrant=True)
 
     def stop(_: T) -> None:
-        raise _Stopped
+        raise LookupError
 
     x, y, z, nothing = (_whole(device, key, 5, 6, grad=True) for key in "xyzn")
     swapped: Any = _Swapped
@@ -135,16 +127,11 @@ def _graphs(device: torch.device) -> dict[str, Any]:
     found = {"a function": [result, places, *gradients(result * 2, x, y)]}
     found["of the first alone"] = gradients(swapped.apply(x, y.detach(), 2)[0], x)
     if hasattr(torch.amp, "custom_fwd"):
-        cast, restore = torch.amp.custom_fwd, torch.amp.custom_bwd
-        ways = (
-            cast(swapped.forward, device_type=device.type, cast_inputs=torch.float32),
-            restore(swapped.backward, device_type=device.type),
-        )
-        casts: Any = type("Casts", (swapped,), dict(zip(("forward", "backward"), map(staticmethod, ways), strict=True)))
+        cast = torch.amp.custom_fwd(swapped.forward, device_type=device.type, cast_inputs=torch.float32)
+        casts: Any = type("Casts", (swapped,), {"forward": staticmethod(cast)})
         with torch.autocast(device.type, torch.bfloat16):
             found["cast within autocast"] = [casts.apply(x.bfloat16(), y.bfloat16(), 0.3)[0]]
     torch.autograd.backward(within(z).sum())
-    assert z.grad is not None
     found["within a pass"] = [z.grad]
     last = device if device == CPU else torch.device(device.type, getattr(torch, device.type).device_count() - 1)
     there = (x * 2).cpu().square().to(device) + x.to(last).mul(3).to(device) * y
@@ -152,12 +139,11 @@ def _graphs(device: torch.device) -> dict[str, Any]:
     held = [(x * number).square() for number in (1, 2)]
     found["of the first"] = [*gradients(held[0], x), *gradients(held[1], x)]
     torch.autograd.backward((x + y).sum())
-    assert x.grad is not None
     x.grad.add_(1)
     found["kept apart"] = [x.grad, y.grad] if y.grad is not None else []
     failing = x * y
-    failing.register_hook(stop)  # type: ignore[no-untyped-call]
-    with suppress(_Stopped):
+    failing.register_hook(stop)
+    with suppress(LookupError):
         gradients(failing * 2, x)
         found["an error that is lost"] = []
     with suppress(RuntimeError), API.autograd.detect_anomaly(check_nan=True):
@@ -192,13 +178,7 @@ def _told(device: torch.device) -> dict[str, Any]:
     numbers = [f"{one:.3f}", int(one), float(one), bool(one), [*range(9)][one.long()], list(x[:2, 0])]
     made = [torch.tensor([one, one + 1]), torch.as_tensor(x).sum(), torch.stack([one, one]), x.new_tensor([2, 3])]
     with device:
-        there = [
-            torch.ones(3),
-            torch.arange(4),
-            torch.eye(2),
-            torch.tensor([1.5]),
-            nn.Linear(2, 2).weight.detach().square() * 0,
-        ]
+        there = [torch.ones(3), torch.arange(4), torch.eye(2), nn.Linear(2, 2).weight.detach().square() * 0]
     are_there = [each.device.type == device.type for each in there]
     return {**printed, "numbers": numbers, "made": made, "there": there, "where": are_there}
 
@@ -224,12 +204,8 @@ def _sequences(device: torch.device) -> dict[str, Any]:
     some = [_whole(device, f"row {size}", size, 3) for size in (4, 2, 7)]
     padded = rnn.pad_sequence(some, batch_first=True, padding_value=-1.0)
     packed = rnn.pack_padded_sequence(padded, torch.tensor([7, 7, 7]), batch_first=True)
-    found: dict[str, Any] = {
-        "padded": padded,
-        "by time": rnn.pad_sequence(some),
-        "packed": [packed.half().data, packed.cpu().data],
-    }
-    return found | {"unpadded": rnn.unpad_sequence(padded, torch.tensor([4, 2, 7]), batch_first=True)}
+    each = rnn.unpad_sequence(padded, torch.tensor([4, 2, 7]), batch_first=True)
+    return {"padded": [padded, rnn.pad_sequence(some)], "packed": [packed.half().data, packed.cpu().data], "each": each}
 
 
 def _begun(device: torch.device) -> dict[str, Any]:

@@ -228,11 +228,11 @@ def _apart(device: torch.device) -> Iterator[str]:
         yield "on two streams in turn, other numbers are drawn than on one"
     if backend.device_count() > 1 and not torch.equal(backend.get_rng_state(other), state):
         yield "to draw on one card changes what another one draws"
-    states, cards = backend.get_rng_state_all(), range(backend.device_count())
-    first = [torch.rand(99, device=f"{device.type}:{card}").cpu() for card in cards]
-    backend.set_rng_state_all(states)
-    again = [torch.rand(99, device=f"{device.type}:{card}").cpu() for card in cards]
-    if not torch.equal(torch.stack(first), torch.stack(again)):
+    states, cards, drawn = backend.get_rng_state_all(), range(backend.device_count()), list[T]()
+    for _ in range(2):
+        backend.set_rng_state_all(states)
+        drawn.append(torch.stack([torch.rand(99, device=f"{device.type}:{card}").cpu() for card in cards]))
+    if not torch.equal(*drawn):
         yield "set_rng_state_all() does not have all cards draw again what they drew"
     if len({(backend.seed(), backend.initial_seed()) for _ in range(9)}) < 9:
         yield "seed() gives the same seed again"

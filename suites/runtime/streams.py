@@ -398,9 +398,8 @@ def _backward(at: At) -> None:
             loss = product.sum()
         product.register_hook(lambda _: seen.add(at.backend.current_stream() == side))  # type: ignore[no-untyped-call]
         torch.autograd.backward(loss)
-        # torch_npu 2.1 calls them on the default stream.
-        is_told = hasattr(torch, "accelerator")
-        at.holds(seen == {True} or not is_told, "a hook is called on another stream than that of its forward pass")
+        is_old = not hasattr(torch, "accelerator")  # torch_npu 2.1 calls them on the default stream
+        at.holds(is_old or seen == {True}, "a hook is called on another stream than that of its forward pass")
         assert weight.grad is not None
         found = weight.grad * 2
         at.same(found.cpu(), torch.full((COUNT,), 2.0 * turn), "gradients are read before the stream computes them")
