@@ -126,11 +126,17 @@ def permutation(key: str, count: int) -> Tensor:
     return torch.frombuffer(words(key, count) >> np.uint64(4), dtype=torch.int64).argsort(stable=True)
 
 
-def signs(key: str, count: int) -> Tensor:
-    """Return float64 values 1 or -1 with equal probability, one bit of the stream for each."""
-    data = words(key, -(-count // 64)).astype("<u8").view(np.uint8)
-    bits = np.unpackbits(data, count=count, bitorder="little")
-    return 1.0 - 2.0 * torch.frombuffer(bits, dtype=torch.uint8).double()
+def signs(key: str, count: int, *, start: int = 0) -> Tensor:
+    """Return float64 values 1 or -1 with equal probability, one bit of the stream for each.
+
+    ``start`` is the position of the first, a multiple of 64.
+    """
+    return 1.0 - 2.0 * torch.frombuffer(_bits(key, count, start), dtype=torch.uint8).double()
+
+
+def _bits(key: str, count: int, start: int) -> npt.NDArray[np.uint8]:
+    data = words(key, -(-count // 64), start=start // 64).astype("<u8").view(np.uint8)
+    return np.unpackbits(data, count=count, bitorder="little")
 
 
 def _level(word: Words) -> Array:

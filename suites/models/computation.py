@@ -18,7 +18,6 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from pytest_ascend.parity.ensemble import fingerprints
 from pytest_ascend.parity.training import Batch, Recipe, changes, steps
 from pytest_ascend.precision.capture import casting
 from pytest_ascend.run import inputs
@@ -100,6 +99,42 @@ def targets(count: int, classes: int = 1000) -> Tensor:
     return inputs.integers("models/targets", (count,), low=0, high=classes)
 
 
+#: Elements kept unchanged, and buckets of a sketch.
+KEPT = BUCKETS = 64
+
+
+def observe(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return each tensor as a vector on the CPU, in its dtype: whole, or ``KEPT`` elements and then its sketch."""
+    found = {}
+    for name, tensor in tensors.items():
+        flat = tensor.detach().to("cpu").flatten()
+        if flat.numel() > KEPT + BUCKETS:
+            flat = torch.cat([flat[positions(name, flat.numel())], sketch(name, flat).to(flat.dtype)])
+        found[name] = flat
+    return found
+
+
+def positions(name: str, size: int) -> Tensor:
+    """Return the indices of the kept elements: the first, the last, and one from each of equal parts between."""
+    edges = torch.arange(KEPT + 1) * size // KEPT
+    offsets = inputs.integers(f"models/positions/{name}", (KEPT,), low=0, high=2**31)
+    chosen = edges[:-1] + offsets % (edges[1:] - edges[:-1])
+    chosen[0], chosen[-1] = 0, size - 1
+    return chosen
+
+
+def sketch(name: str, flat: Tensor) -> Tensor:
+    """Return float64 sums over every ``BUCKETS``-th element, with random signs, about as large as the elements."""
+    rows = -(-flat.numel() // BUCKETS)
+    padded = torch.zeros(rows * BUCKETS, dtype=torch.float64)
+    padded[: flat.numel()] = flat
+    for start in range(0, len(padded), inputs.CHUNK):  # the signs of all would take longer than all else
+        part = padded[start : start + inputs.CHUNK]
+        part *= inputs.signs(f"models/signs/{name}", len(part), start=start)
+    # A power of two near sqrt(rows): the sums become as large as the elements, without rounding.
+    return padded.reshape(rows, BUCKETS).sum(0) * 2.0 ** -((rows.bit_length() - 1) // 2)
+
+
 BATCH = 2
 STEPS = 3
 
@@ -173,8 +208,8 @@ def forward(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_i
 def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_is) -> Observed:
     """Train for ``STEPS`` steps on one batch; return loss and gradients of the first, and the results of all.
 
-    "loss" holds the loss and the log-probabilities (BATCH, 1000); "gradients" a fingerprint of each parameter's;
-    "training" the losses (STEPS), fingerprints of each parameter's change and of the running statistics.
+    "loss" holds the loss and the log-probabilities (BATCH, 1000); "gradients" an observation of each parameter's;
+    "training" the losses (STEPS), observations of each parameter's change and of the running statistics.
     """
     model = prepare(make(name, mode, device))
     before = {key: value.detach().to("cpu", copy=True) for key, value in model.named_parameters()}
@@ -189,9 +224,9 @@ def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_
     run = (loss.detach().cpu() for loss, _ in steps(model, recipe, device))
     losses = [next(run)]
     loss = {"loss": losses[0], "log_probabilities": F.log_softmax(logits[0], dim=1).cpu()}
-    gradients = fingerprints({name: each.grad for name, each in model.named_parameters() if each.grad is not None})
+    gradients = observe({name: each.grad for name, each in model.named_parameters() if each.grad is not None})
     losses += run
-    after = fingerprints({**model.state_dict(), **changes(model, before)})
+    after = observe({**model.state_dict(), **changes(model, before)})
     return {"loss": loss, "gradients": gradients, "training": {"losses": torch.stack(losses), **after}}
 
 

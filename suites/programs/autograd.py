@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
@@ -262,18 +262,6 @@ def _dropped(at: At) -> None:
             at.same(grad.cpu(), found.detach().cpu(), f"{said}, if that is computed again" if again else said)
 
 
-def _in_place(device: torch.device) -> dict[str, Any]:
-    seen: list[T] = []
-    x = inputs.integers("autograd/in-place", (6, 8), low=-4, high=5).float().to(device).requires_grad_()
-    y = x * 2
-    y[1:3].mul_(3)
-    y[:, ::2].add_(y[:, 1::2].clone())
-    y.mT[5].zero_()
-    y.register_hook(lambda grad: seen.append(grad.clone()))  # type: ignore[no-untyped-call]
-    torch.autograd.backward((y * y.detach()).sum())
-    return {"result": y, "gradient": x.grad, "of the result": seen}
-
-
 #: Which torch has no derivatives of in forward mode, or no rules for batches.
 _NOT_TRANSFORMED = ("cdist", "lstm", "attention")
 #: By way, functions that torch_npu is known to transform wrongly, or not at all.
@@ -285,7 +273,6 @@ AUTOGRAD: Mapping[str, Row] = {
     "exact": alike(SMOKE, _exact, "gradients of whole numbers are not exact"),
     "together": (SMOKE, lambda at: at.defined(_together, orders=4, accumulation=64)),
     "dropout-mask": (SMOKE, _dropped),
-    "in-place": alike(STANDARD, _in_place, "gradients through views that were changed in place are wrong"),
     "in-place-functions": (STANDARD, lambda at: at.defined(_changed, accumulation=2)),
     "twice": (STANDARD, partial(_twice, names=sorted(_ONCE - {*_TWICE_APART}))),
     **{f"twice-{name}": (STANDARD, partial(_twice, names=[name])) for name in _TWICE_APART},

@@ -1,8 +1,7 @@
-"""What users call around operators: derivatives of whole functions, hooks, casts, sequences, views of memory."""
+"""What users call around operators: derivatives of whole functions, hooks, casts, views of memory, places."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -18,7 +17,7 @@ from ..runtime.rows import CPU, SMOKE, Row, T, alike
 
 #: Without types, or with wrong ones.
 API: Any = torch
-AF, rnn, of = API.autograd.functional, API.nn.utils.rnn, API.nn.init
+AF = API.autograd.functional
 
 
 def _whole(device: torch.device, key: str, *shape: int, grad: bool = False) -> Any:
@@ -169,18 +168,23 @@ def _views(device: torch.device) -> dict[str, Any]:
 
 
 def _told(device: torch.device) -> dict[str, Any]:
-    """Return what is printed, and numbers and tensors that are made of parts of tensors."""
-    some = {"whole": torch.arange(2000), "halves": _whole(CPU, "x", 3, 3).half(), "bool": torch.arange(5) > 2}
-    some |= {"odd": torch.tensor([torch.nan, -torch.inf, 1e-9]), "empty": torch.empty(0, 3), "one": torch.tensor(2.5)}
-    printed = {name: re.sub(r", device='[^']*'", "", repr(each.to(device))) for name, each in some.items()}
+    """Return what is printed, numbers and tensors that are made of parts of tensors, and what is made within."""
     x = _whole(device, "x", 5, 6)
     one = x[0, 0].abs() + 2
-    numbers = [f"{one:.3f}", int(one), float(one), bool(one), [*range(9)][one.long()], list(x[:2, 0])]
+    numbers = [
+        repr(x).partition(", device")[0],
+        f"{one:.3f}",
+        int(one),
+        float(one),
+        bool(one),
+        [*range(9)][one.long()],
+        list(x[:2, 0]),
+    ]
     made = [torch.tensor([one, one + 1]), torch.as_tensor(x).sum(), torch.stack([one, one]), x.new_tensor([2, 3])]
     with device:
         there = [torch.ones(3), torch.arange(4), torch.eye(2), nn.Linear(2, 2).weight.detach().square() * 0]
     are_there = [each.device.type == device.type for each in there]
-    return {**printed, "numbers": numbers, "made": made, "there": there, "where": are_there}
+    return {"numbers": numbers, "made": made, "there": there, "where": are_there}
 
 
 def _indexed(device: torch.device) -> dict[str, Any]:
@@ -190,6 +194,7 @@ def _indexed(device: torch.device) -> dict[str, Any]:
     for name, where in (("host", CPU), ("device", device)):
         i, j, n, m = (torch.tensor(each, device=where) for each in ([2, 0], [[1], [3]], 1, [True, False, True]))
         keys: dict[str, Any] = {"apart": (every, i, every, j), "first": (i, every, j), "new": (None, i), "mask": (m,)}
+        keys |= {"rows": slice(1, 3), "columns": (..., slice(0, 6, 2))}
         keys |= {"number": (n, ..., n), "later": (..., j, i), "mask and places": (m, i), "steps": (slice(0, 3, 2), j)}
         for key, places in keys.items():
             y = x * 1
@@ -200,25 +205,7 @@ def _indexed(device: torch.device) -> dict[str, Any]:
     return found
 
 
-def _sequences(device: torch.device) -> dict[str, Any]:
-    some = [_whole(device, f"row {size}", size, 3) for size in (4, 2, 7)]
-    padded = rnn.pad_sequence(some, batch_first=True, padding_value=-1.0)
-    packed = rnn.pack_padded_sequence(padded, torch.tensor([7, 7, 7]), batch_first=True)
-    each = rnn.unpad_sequence(padded, torch.tensor([4, 2, 7]), batch_first=True)
-    return {"padded": [padded, rnn.pad_sequence(some)], "packed": [packed.half().data, packed.cpu().data], "each": each}
-
-
-def _begun(device: torch.device) -> dict[str, Any]:
-    """Return what is certain of parameters at the start."""
-    x = torch.empty(64, 48, device=device)
-    turned, cut = of.orthogonal_(x.clone(), 2.0), of.trunc_normal_(x.clone(), 1.0, 2.0, -0.5, 1.5)
-    few = (of.sparse_(x.clone(), 0.25) == 0).sum(0)
-    found: dict[str, Any] = {"orthogonal": bool(((turned.mT @ turned).cpu() - 4 * torch.eye(48)).abs().amax() < 1e-4)}
-    found |= {"cut": [bool((cut >= -0.5).all()), bool((cut <= 1.5).all()), len(API.unique(cut)) > 2900], "sparse": few}
-    return found | {"one": [of.eye_(x.clone()), of.dirac_(torch.empty(6, 3, 3, 3, device=device), 2)]}
-
-
-_ROWS = (_derived, _products, _hooked, _graphs, _views, _told, _indexed, _sequences, _begun)
+_ROWS = (_derived, _products, _hooked, _graphs, _views, _told, _indexed)
 CALLS: Mapping[str, Row] = {
     row.__name__[1:]: alike(SMOKE, row, "what is called around operators gives something else") for row in _ROWS
 }

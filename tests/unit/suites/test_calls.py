@@ -46,8 +46,6 @@ WRONG: tuple[tuple[str, Any, str, Any], ...] = (
     ),
     ("told", torch.Tensor, "__repr__", lambda *_, **__: "tensor([...])"),
     ("indexed", torch.Tensor, "__setitem__", lambda *_: None),
-    ("sequences", torch.nn.utils.rnn, "pad_sequence", lambda some, **_: torch.stack([each[:2] for each in some])),
-    ("begun", torch.nn.init, "trunc_normal_", lambda x, *_: x.normal_()),
 )
 
 
