@@ -53,6 +53,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "norm": Function(lambda x: torch.linalg.vector_norm(x, dim=-1) ** 2),
     "cumsum": Function(lambda x: x.cumsum(-1) * x),
     "amax": Function(lambda x: x.amax(-1), twice=False),
+    "prod": Function(lambda x: x[:, :4].prod(-1), twice=False),
     "mm": Function(torch.mm, ((5, 33), (33, 7))),
     "bmm": Function(torch.matmul, ((3, 5, 33), (33, 7))),
     "addmm": Function(torch.addmm, ((7,), (5, 33), (33, 7))),
@@ -226,8 +227,8 @@ def _checked(at: At, name: str) -> None:
 
 
 #: Functions whose gradients are exact for small whole numbers.
-_WHOLE = """mul mul-apart where sum cumsum mm bmm addmm linear conv1d conv2d conv_transpose2d max_pool2d interpolate
-embedding index_select getitem gather scatter_add cat pad views expand dropout"""
+_WHOLE = """mul mul-apart where prod sum cumsum mm bmm addmm linear conv1d conv2d conv_transpose2d max_pool2d
+interpolate embedding index_select getitem gather scatter_add cat pad views expand dropout"""
 
 
 def _exact(device: torch.device) -> dict[str, T]:
