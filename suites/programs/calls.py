@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pytest_ascend.run import inputs
 
-from ..runtime.rows import CPU, SMOKE, Row, T, alike
+from ..runtime.rows import CPU, STANDARD, Row, T, alike
 
 #: Without types, or with wrong ones.
 API: Any = torch
@@ -171,15 +171,8 @@ def _told(device: torch.device) -> dict[str, Any]:
     """Return what is printed, numbers and tensors that are made of parts of tensors, and what is made within."""
     x = _whole(device, "x", 5, 6)
     one = x[0, 0].abs() + 2
-    numbers = [
-        repr(x).partition(", device")[0],
-        f"{one:.3f}",
-        int(one),
-        float(one),
-        bool(one),
-        [*range(9)][one.long()],
-        list(x[:2, 0]),
-    ]
+    numbers = [repr(one).partition(", device")[0].removesuffix(")"), f"{one:.3f}", int(one), float(one), bool(one)]
+    numbers += [[*range(9)][one.long()], *x[:2, 0]]
     made = [torch.tensor([one, one + 1]), torch.as_tensor(x).sum(), torch.stack([one, one]), x.new_tensor([2, 3])]
     with device:
         there = [torch.ones(3), torch.arange(4), torch.eye(2), nn.Linear(2, 2).weight.detach().square() * 0]
@@ -207,5 +200,5 @@ def _indexed(device: torch.device) -> dict[str, Any]:
 
 _ROWS = (_derived, _products, _hooked, _graphs, _views, _told, _indexed)
 CALLS: Mapping[str, Row] = {
-    row.__name__[1:]: alike(SMOKE, row, "what is called around operators gives something else") for row in _ROWS
+    row.__name__[1:]: alike(STANDARD, row, "what is called around operators gives something else") for row in _ROWS
 }

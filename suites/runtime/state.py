@@ -311,8 +311,11 @@ def _settings_between(at: At) -> None:
             weight.mul_(-2)
         with torch.inference_mode():
             CALLS["mm"](x)
-        with torch.autocast(at.device.type, dtype=torch.float16), torch.autocast(at.device.type, enabled=False):
-            at.same(computed(CALLS["mm"], x), first["mm"], "autocast(enabled=False) does not end autocast")
+        with torch.autocast(at.device.type, dtype=torch.float16):
+            with torch.autocast(at.device.type, enabled=False):
+                at.same(computed(CALLS["mm"], x), first["mm"], "autocast(enabled=False) does not end autocast")
+            is_half = F.linear(x, weight).dtype is torch.float16
+            at.holds(is_half, "autocast(enabled=False) ends the autocast around it, too")
         again = {name: computed(CALLS[name], x) for name in FEW}
         at.same(again, first, "autocast or inference mode leave something behind")
         at.same(F.linear(x, weight).cpu() / 4, linear, "a product with changed weights uses the old ones")
