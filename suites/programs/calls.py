@@ -1,4 +1,4 @@
-"""What users call around operators: derivatives of whole functions, hooks, casts, views of memory, places."""
+"""What users call around operators: graphs, hooks, casts, views of memory, places."""
 
 from __future__ import annotations
 
@@ -17,37 +17,15 @@ from ..runtime.rows import CPU, STANDARD, Row, T, alike
 
 #: Without types, or with wrong ones.
 API: Any = torch
-AF = API.autograd.functional
 
 
 def _whole(device: torch.device, key: str, *shape: int, grad: bool = False) -> Any:
     return inputs.integers(f"calls/{key}", shape, low=-3, high=4).float().to(device).requires_grad_(grad)
 
 
-def _derived(device: torch.device) -> dict[str, Any]:
-    x, v = (_whole(device, key, 2, 6) for key in "xv")
-    above, w = _whole(device, "above", 2, 4), _whole(device, "w", 6, 4)
-    found: dict[str, Any] = {
-        "jacobian": AF.jacobian(lambda y: (y @ w).square(), x),
-        "jacobian, vectorized": AF.jacobian(lambda y: (y @ w).square(), x, vectorize=True),
-        "hessian": AF.hessian(lambda y: (y @ w).square().sum(), x),
-        "vjp": AF.vjp(lambda y: (y @ w).square(), x, above),
-        "vhp": AF.vhp(lambda y: (y @ w).square().sum(), x, v),
-        "hvp": AF.hvp(lambda y: (y * y * y).sum(), x, v),
-    }
-    models = [nn.Linear(6, 4, device=device) for _ in range(3)]
-    for place, model in enumerate(models):
-        nn.utils.vector_to_parameters(_whole(device, f"model {place}", 28), model.parameters())
-    parameters, buffers = API.func.stack_module_state(models)
-    call = torch.func.functional_call
-    found["stacked models"] = torch.vmap(lambda p, b: call(models[0], (p, b), (x,)))(parameters, buffers)
-    found["other parameters"] = call(models[0], {"weight": torch.ones(4, 6, device=device)}, (x,))
-    return found | {"as one vector": nn.utils.parameters_to_vector(models[1].parameters())}
-
-
 def _products(device: torch.device) -> dict[str, Any]:
-    w = _whole(device, "w", 6, 4)
-    return {"hvp": AF.hvp(lambda y: (y @ w).square().sum(), _whole(device, "x", 2, 6), _whole(device, "v", 2, 6))}
+    x, v, w = (_whole(device, key, *shape) for key, *shape in (("x", 2, 6), ("v", 2, 6), ("w", 6, 4)))
+    return {"hvp": API.autograd.functional.hvp(lambda y: (y @ w).square().sum(), x, v)}
 
 
 def _hooked(device: torch.device) -> dict[str, Any]:
@@ -120,7 +98,11 @@ def _graphs(device: torch.device) -> dict[str, Any]:
     def stop(_: T) -> None:
         raise LookupError
 
-    x, y, z, nothing = (_whole(device, key, 5, 6, grad=True) for key in "xyzn")
+    def told(a: T) -> T:
+        dtypes.append(str((a @ a.mT).dtype))
+        return a * a
+
+    dtypes, (x, y, z, nothing) = list[str](), (_whole(device, key, 5, 6, grad=True) for key in "xyzn")
     swapped: Any = _Swapped
     result, places = swapped.apply(x, y, 3)
     found = {"a function": [result, places, *gradients(result * 2, x, y)]}
@@ -130,6 +112,9 @@ def _graphs(device: torch.device) -> dict[str, Any]:
         casts: Any = type("Casts", (swapped,), {"forward": staticmethod(cast)})
         with torch.autocast(device.type, torch.bfloat16):
             found["cast within autocast"] = [casts.apply(x.bfloat16(), y.bfloat16(), 0.3)[0]]
+    with torch.autocast(device.type, torch.bfloat16):
+        product = checkpoint(told, x, use_reentrant=False)
+    found["a checkpoint within autocast"] = gradients(product, x)
     torch.autograd.backward(within(z).sum())
     found["within a pass"] = [z.grad]
     last = device if device == CPU else torch.device(device.type, getattr(torch, device.type).device_count() - 1)
@@ -149,11 +134,12 @@ def _graphs(device: torch.device) -> dict[str, Any]:
         gradients((nothing * 0).sqrt() * 0, nothing)
         found["NaN that is not found"] = []
     found["after an error"] = gradients(x * y, x, y)
-    return {name: [each.detach().cpu() + 0 for each in some] for name, some in found.items()}
+    tensors = {name: [each.detach().cpu() + 0 for each in some] for name, some in found.items()}
+    return {**tensors, "dtypes within autocast": dtypes}
 
 
 def _views(device: torch.device) -> dict[str, Any]:
-    """Return parts of memory as another dtype, elements so often as told, and what Python's own functions see."""
+    """Return parts of memory as another dtype, and elements so often as told."""
     words, x = torch.arange(64, dtype=torch.int32, device=device), _whole(device, "x", 5, 6)
     part, halves = words[5:21], x.half().flatten()[4:24]
     bytes_of = torch.arange(96, device=device).to(torch.uint8)[8:24]
@@ -162,8 +148,6 @@ def _views(device: torch.device) -> dict[str, Any]:
         "as another dtype": [part.view(torch.int16), part[3:].view(torch.uint8), halves.view(torch.int32)],
         "as a larger dtype": [bytes_of.view(torch.int64), words[2:8].view(torch.float32).view(torch.int64)],
         "so often": [x.repeat_interleave(some, 1), x.repeat_interleave(counts, 0)],
-        "Python": [list(reversed(x)), 2.0 in x, 9.0 in x, x.tolist(), len(x), torch.tensordot(x, x, ([0], [0]))],
-        "together": [API.block_diag(x, x), torch.linalg.multi_dot([x, x.mT, x]), torch.cartesian_prod(x[0], x[1])],
     }
 
 
@@ -198,7 +182,7 @@ def _indexed(device: torch.device) -> dict[str, Any]:
     return found
 
 
-_ROWS = (_derived, _products, _hooked, _graphs, _views, _told, _indexed)
+_ROWS = (_products, _hooked, _graphs, _views, _told, _indexed)
 CALLS: Mapping[str, Row] = {
     row.__name__[1:]: alike(STANDARD, row, "what is called around operators gives something else") for row in _ROWS
 }

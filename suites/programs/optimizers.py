@@ -426,7 +426,7 @@ def _moved(at: At) -> None:
 def _zeroed(at: At) -> None:
     """zero_grad() leaves zeros or nothing, and the learning rate may be a tensor."""
     parameters = _parameters("zero", at.device, torch.float32, ((33,),) * 40)
-    optimizer = torch.optim.SGD(parameters, lr=0.5)
+    optimizer = torch.optim.SGD(parameters, lr=0.5, momentum=0.5)
     for step in range(3):
         for each in parameters:
             each.grad = torch.ones_like(each) if each.grad is None else each.grad.add_(1)
@@ -435,7 +435,7 @@ def _zeroed(at: At) -> None:
         left = [each.grad.cpu() for each in parameters if each.grad is not None]
         at.holds(step != 1 or not left, "zero_grad() leaves gradients")
         at.same(left, [torch.zeros(33)] * len(left), "not all zero")
-    start = [each.detach() - 1.5 for each in _parameters("zero", CPU, torch.float32, ((33,),) * 40)]
+    start = [each.detach() - 2.125 for each in _parameters("zero", CPU, torch.float32, ((33,),) * 40)]
     at.judge([e.detach().cpu() for e in parameters], [e.double() for e in start], reference_runs=start, name="steps")
     for name, (kind, settings) in OPTIMIZERS.items():
         if kind in ("ASGD", "Rprop"):  # the first of which draws parameters to zero

@@ -102,17 +102,8 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
     "unpooled": (lambda: Of(lambda m, x: nn.functional.max_unpool2d(m(x), nn.functional.max_pool2d(_x(2, 3, 6, 8), 2,
         return_indices=True)[1].to(x.device), (2, 2)), nn.Conv2d(2, 3, 1)), (2, 2, 3, 4)),
     "spectral_norm": (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(9, 7)), (4, 9)),
-    "weight_norm-columns": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(9, 7), dim=1), (4, 9)),
     **{f"cross_entropy{name}": (partial(Of, partial(_weighed, **how), nn.PReLU(5)), (9, 5))
         for name, how in _LOSSES.items()},
-    "adaptive-softmax": (lambda: Of(lambda m, x: m(x, torch.tensor([0, 5, 11, 3], device=x.device)).loss,
-        nn.AdaptiveLogSoftmaxWithLoss(8, 12, [4, 8], 2.0)), (4, 8)),
-    "folded": (lambda: nn.Sequential(nn.Unfold(3, padding=1, stride=2), nn.Linear(16, 16), nn.Fold((7, 8), 3, padding=1,
-        stride=2)), (2, 3, 7, 8)),
-    "pixel_shuffle": (lambda: nn.Sequential(nn.Conv2d(2, 8, 1), nn.PixelShuffle(2), nn.Upsample(scale_factor=2),
-        nn.Softmax2d()), (1, 2, 4, 5)),
-    "padded": (lambda: nn.Sequential(nn.ReflectionPad2d((1, 2, 0, 3)), nn.Conv2d(2, 3, 1),
-        nn.ReplicationPad2d((2, 0, 1, 3)), nn.ZeroPad2d((1, 1, 2, -1)), nn.PixelUnshuffle(2)), (2, 2, 6, 5)),
     "weight_norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(9, 7)), (4, 9)),
 }  # fmt: skip
 
@@ -146,9 +137,10 @@ def _asked(at: At, function: Callable[..., dict[str, T]], **settings: Any) -> No
 #: By module: whether each input trains, what makes the module, and what it is given. Source: PyTorch 2.13's module_db.
 KINDS: Mapping[str, list[Any]] = beside(__file__, "modules.json")
 _AT_SMOKE = """LSTMCell RNN MultiheadAttention TransformerEncoderLayer TransformerDecoderLayer Bilinear PReLU
-CrossEntropyLoss NLLLoss BCEWithLogitsLoss PoissonNLLLoss SmoothL1Loss CosineEmbeddingLoss
-MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d AdaptiveAvgPool2d AdaptiveMaxPool2d LPPool1d Conv1d GLU ELU
-CELU SELU Hardtanh Hardswish LeakyReLU Softplus Mish LogSigmoid LogSoftmax ReflectionPad3d ReplicationPad1d"""
+CrossEntropyLoss NLLLoss BCEWithLogitsLoss PoissonNLLLoss SmoothL1Loss CosineEmbeddingLoss MaxPool1d
+MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d AdaptiveAvgPool2d AdaptiveMaxPool2d LPPool1d Conv1d GLU
+ELU CELU SELU Hardtanh Hardswish LeakyReLU Softplus Mish LogSigmoid LogSoftmax ReflectionPad3d
+ReplicationPad1d"""
 #: Of which gradients are not asked, or hang on results that are known to deviate.
 _RESULTS_ALONE = ("lstm-packed-mixed", "lstm-dropped", "gru-dropped")
 #: Settings that PyTorch's tests leave out: by name, the module, and an input as above.
@@ -156,7 +148,7 @@ SETTINGS: Mapping[str, tuple[str, list[Any]]] = beside(__file__, "settings.json"
 #: Modules that not every chip has, or that are known to deviate.
 _APART = ("lstm-packed", "lstm-packed-mixed", "lstm-stacked", "gru-stacked",
     "gru-long", "gru-of-states", "gru-evaluated", "spectral_norm", "alignments", "unpooled",
-    "lstm-dropped", "gru-dropped", "folded")  # fmt: skip
+    "lstm-dropped", "gru-dropped")  # fmt: skip
 
 
 def _computed(

@@ -53,8 +53,16 @@ def _large(at: At) -> Calls:
 def _small_calls(at: At) -> None:
     """No call of little takes long; nor does waiting for a device that has nothing to do, which is in each."""
     _alike(at, "calls of little", _small(at), times=30)
-    took = least_s(at.wait, lambda: None, 20)
+    x, took = torch.rand(1, 1, device=at.device), least_s(at.wait, lambda: None, 20)
+    if at.device.type != "cpu":
+        some, side = partial(torch._foreach_add, [x] * 64, 1), at.backend.Stream()  # noqa: SLF001
+        _alike(at, "calls in another stream", {"default": some, "another": partial(_within, at, side, some)})
     at.holds(took <= TIMES * NOTHING_S, f"waiting for a device without work takes {took * 1e3:.3g} ms")
+
+
+def _within(at: At, stream: Any, call: Callable[[], object]) -> None:
+    with at.backend.stream(stream):
+        call()
 
 
 def _small(at: At) -> Calls:
@@ -239,6 +247,7 @@ def _peaks(at: At) -> None:
         "outer": (lambda: x[:2048, None] * x[None, :2048], 1), "columns": (lambda: x.view(512, -1)[:, ::2].add_(0), 0),
         "sum of rows": (lambda: x.view(512, -1).sum(0), 0), "expanded sum": (lambda: x[:1].expand(2**22).sum(), 0),
         "masked_fill_": (lambda: x.masked_fill_(is_large, 1), 0), "softmax": (lambda: x.view(512, -1).softmax(-1), 1),
+        "four in a row": (lambda: x.exp().relu().exp().relu(), 2),
     }  # fmt: skip
     host, rows, is_large = x.cpu(), torch.arange(512, device=at.device), x > 0
     for name, (call, results) in calls.items():

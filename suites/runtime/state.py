@@ -272,6 +272,7 @@ _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
         align_corners=False,
     ),
     "index_add": lambda x, n: x.index_add(0, x[:, 0].argsort(), x, alpha=n),
+    "direction": lambda x, n: (F.conv2d, F.conv_transpose2d)[n - 1](x[None, None], x[None, None, :3, :3], padding=1),
     "norm of columns": lambda x, n: torch.linalg.vector_norm(x, n, 0),
     "interpolate": lambda x, n: F.interpolate(x[None, None], (40, 50), mode="bilinear", align_corners=n == 1),
     "causal": lambda x, n: F.scaled_dot_product_attention(x[None, :9], x[None], x[None], is_causal=n == 1),

@@ -128,7 +128,8 @@ def _by_event(at: At, first: Any, second: Any) -> None:
     event = at.backend.Event()
     with at.backend.stream(first):
         event.record()
-    second.wait_event(event)
+    with at.backend.stream(second):
+        event.wait()
 
 
 def _by_event_reused(at: At, first: Any, second: Any) -> None:
@@ -150,7 +151,7 @@ def _by_plain_event(at: At, first: Any, second: Any) -> None:
 #: How a stream, the second, waits for the first, and what is wrong if it does not.
 ORDERS: Mapping[str, tuple[Callable[[At, Any, Any], None], str]] = {
     "wait-stream": (lambda _, a, b: b.wait_stream(a), "Stream.wait_stream() does not wait for the other stream's work"),
-    "wait-event": (_by_event, "Stream.wait_event() does not wait for what the event was recorded after"),
+    "wait-event": (_by_event, "Event.wait() does not have the current stream wait for what it was recorded after"),
     "plain-event": (_by_plain_event, "Stream.wait_event() does not wait for a torch.Event"),
     "event-again": (_by_event_reused, "an event that is recorded again loses what is waited for"),
 }
@@ -180,6 +181,22 @@ def _across(at: At, way: str) -> None:
     at.same([each.cpu() for each in found], [(numbered(COUNT) + 3 * i) * 2 for i in range(4)], cause)
     at.holds(not any(early), "Stream.query() says that a stream is done which waits for one that is not")
     at.holds(min(stood) < BUSY_S / 2, "the program stands still while it orders streams, or asks whether they are done")
+
+
+def _waits_apart(at: At) -> None:
+    """To wait for a stream or an event is not to wait for other streams, or for what came later."""
+    busy, quiet, held = at.backend.Stream(), at.backend.Stream(), list[bool]()
+    for _ in range(3):
+        with at.backend.stream(busy):
+            event = busy.record_event()
+            for _ in range(5):
+                at.busy()
+        is_busy = not busy.query()
+        quiet.synchronize()
+        event.synchronize()
+        held.append(is_busy and busy.query())
+        at.wait()
+    at.holds(not all(held), "to wait for a quiet stream, or for an event, is to wait for other or later work, too")
 
 
 def _many_waits(at: At) -> None:
@@ -462,6 +479,7 @@ STREAMS: Mapping[str, Row] = {
     "deeper": (STANDARD, partial(_deep, tasks=10_007)),
     "source-changed": (SMOKE, _source_changed),
     "two-at-once": (STANDARD, _two_at_once),
+    "waits-apart": (SMOKE, _waits_apart),
     "fork-join": (SMOKE, _fork_and_join),
     "pinned-memory": (SMOKE, lambda at: _pinned(at, ("a part", "with gaps"), torch.int32)),
     "pinned-more": (STANDARD, lambda at: _pinned(at, _PINNED, torch.int32, torch.float32)),

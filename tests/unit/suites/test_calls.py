@@ -16,23 +16,12 @@ from suites.runtime.rows import CPU, At, fetched
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def _reversed(some: Any) -> torch.Tensor:
-    return torch.cat([each.flatten() for each in some][::-1])
-
-
 def _once_at_least(x: torch.Tensor, counts: torch.Tensor, dim: int) -> torch.Tensor:
     return torch.repeat_interleave(x, counts.clamp(1), dim)
 
 
 #: By row, what is replaced while the device computes, and by what.
 WRONG: tuple[tuple[str, Any, str, Any], ...] = (
-    ("derived", torch.autograd.functional, "vhp", lambda f, x, v: (f(x), torch.zeros_like(v))),
-    (
-        "derived",
-        torch.nn.utils,
-        "parameters_to_vector",
-        _reversed,
-    ),
     ("hooked", torch.Tensor, "register_hook", lambda *_: None),
     ("hooked", torch.autograd.graph, "register_multi_grad_hook", lambda *_: None),
     ("hooked", torch.nn.Module, "register_full_backward_pre_hook", lambda *_: None),
