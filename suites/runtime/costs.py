@@ -55,8 +55,9 @@ def _small_calls(at: At) -> None:
     _alike(at, "calls of little", _small(at), times=30)
     x, took = torch.rand(1, 1, device=at.device), least_s(at.wait, lambda: None, 20)
     if at.device.type != "cpu":
-        some, side = partial(torch._foreach_add, [x] * 64, 1), at.backend.Stream()  # noqa: SLF001
-        _alike(at, "calls in another stream", {"default": some, "another": partial(_within, at, side, some)})
+        some, side = lambda: [x.exp() for _ in range(100)], at.backend.Stream()
+        ways: Calls = {"default": some, "again": some, "another": partial(_within, at, side, some)}
+        _alike(at, "calls in another stream", ways)
     at.holds(took <= TIMES * NOTHING_S, f"waiting for a device without work takes {took * 1e3:.3g} ms")
 
 

@@ -188,12 +188,10 @@ def _waits_apart(at: At) -> None:
     busy, quiet, held = at.backend.Stream(), at.backend.Stream(), list[bool]()
     for _ in range(3):
         with at.backend.stream(busy):
-            event = busy.record_event()
-            for _ in range(5):
-                at.busy()
+            events = [(at.busy(), busy.record_event())[1] for _ in range(6)]  # type: ignore[func-returns-value]
         is_busy = not busy.query()
         quiet.synchronize()
-        event.synchronize()
+        events[0].synchronize()
         held.append(is_busy and busy.query())
         at.wait()
     at.holds(not all(held), "to wait for a quiet stream, or for an event, is to wait for other or later work, too")
