@@ -60,7 +60,7 @@ def _masked(inner: nn.Module, x: T) -> T:
 
 
 def _weighed(inner: nn.Module, x: T, **how: Any) -> T:
-    """Give classes weights, where some targets are ignored."""
+    """Weigh classes, where some targets are ignored."""
     return nn.functional.cross_entropy(inner(x), _TARGETS.to(x.device), _WEIGHTS.to(x), **how)
 
 
@@ -75,7 +75,7 @@ def _stacked(inner: nn.Module, x: T) -> object:
 
 
 def _packed(inner: nn.Module, x: T, lengths: tuple[int, ...] = (9, 6, 2)) -> object:
-    """Give sequences of several lengths, as recognisers of speech train; those in another order begin with states."""
+    """Pack sequences of several lengths, as recognisers of speech train; those in another order begin with states."""
     is_mixed = sorted(lengths, reverse=True) != [*lengths]
     given = nn.utils.rnn.pack_padded_sequence(x, torch.tensor(lengths), True, enforce_sorted=not is_mixed)
     states = [(x[:, :2].transpose(0, 1).tanh(), x[:, 2:4].transpose(0, 1).tanh())] if is_mixed else []
@@ -109,7 +109,7 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
 
 
 def _filled(key: str, module: nn.Module) -> nn.Module:
-    """Give a module parameters that follow from a key."""
+    """Set parameters that follow from a key."""
     with torch.no_grad():
         for name, each in module.named_parameters():
             fan = each[0].numel() if each.dim() > 1 else 1
