@@ -134,6 +134,12 @@ def signs(key: str, count: int, *, start: int = 0) -> Tensor:
     return 1.0 - 2.0 * torch.frombuffer(_bits(key, count, start), dtype=torch.uint8).double()
 
 
+def change_signs(values: Tensor, key: str, *, start: int = 0) -> None:
+    """Multiply float64 values, contiguous and on the CPU, in place by those that :func:`signs` returns."""
+    words = values.numpy().view(np.uint64)
+    words ^= _bits(key, len(words), start).astype(np.uint64) << np.uint64(63)
+
+
 def _bits(key: str, count: int, start: int) -> npt.NDArray[np.uint8]:
     data = words(key, -(-count // 64), start=start // 64).astype("<u8").view(np.uint8)
     return np.unpackbits(data, count=count, bitorder="little")

@@ -129,8 +129,7 @@ def sketch(name: str, flat: Tensor) -> Tensor:
     padded = torch.zeros(rows * BUCKETS, dtype=torch.float64)
     padded[: flat.numel()] = flat
     for start in range(0, len(padded), inputs.CHUNK):  # the signs of all would take longer than all else
-        part = padded[start : start + inputs.CHUNK]
-        part *= inputs.signs(f"models/signs/{name}", len(part), start=start)
+        inputs.change_signs(padded[start : start + inputs.CHUNK], f"models/signs/{name}", start=start)
     # A power of two near sqrt(rows): the sums become as large as the elements, without rounding.
     return padded.reshape(rows, BUCKETS).sum(0) * 2.0 ** -((rows.bit_length() - 1) // 2)
 

@@ -47,7 +47,10 @@ def test_bit_patterns_stay_as_they_are() -> None:
     assert inputs.integers("golden", (6,), low=-3, high=4).tolist() == [0, -3, -3, 1, -1, 2]
     # The lowest bits of the first word, and the lowest of the second.
     assert inputs.signs("golden", 65)[[0, 1, 2, 3, 4, 5, 64]].tolist() == PINNED["signs"]
-    assert inputs.signs("golden", 64, start=64).equal(inputs.signs("golden", 128)[64:])
+    values = torch.arange(65, dtype=torch.float64)
+    expected = values[1:] * inputs.signs("golden", 64, start=64)
+    inputs.change_signs(values[1:], "golden", start=64)
+    assert values[1:].equal(expected)
 
 
 @pytest.mark.parametrize("size", [1, inputs.CHUNK - 1, inputs.CHUNK, inputs.CHUNK + 1, 3 * inputs.CHUNK + 5])
