@@ -126,8 +126,5 @@ def page_html(found: Sequence[Finding], ranks: int, cost: float, language: str =
     causes = [each for each in found if not each.is_note]
     title = f"{say('Why ranks differ')}: {say(causes[0].cause)}" if causes else say("The ranks behave as expected")
     said = say(f"{ranks} ranks; recording took {cost:.1%} of their time")
-    return (
-        templates_of("pytest_ascend.distributed", "")
-        .get_template("diagnosis.html")
-        .render(language=language, say=say, title=title, cost=said, found=found)
-    )
+    template = templates_of("pytest_ascend.distributed", "", keep_trailing_newline=True).get_template("diagnosis.html")
+    return template.render(language=language, say=say, title=title, cost=said, found=found)
