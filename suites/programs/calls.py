@@ -24,6 +24,7 @@ def _whole(device: torch.device, key: str, *shape: int, grad: bool = False) -> A
 
 
 def _products(device: torch.device) -> dict[str, Any]:
+    """Return a product with the Hessian of a function through matmul, which takes its third derivative."""
     x, v, w = (_whole(device, key, *shape) for key, *shape in (("x", 2, 6), ("v", 2, 6), ("w", 6, 4)))
     return {"hvp": API.autograd.functional.hvp(lambda y: (y @ w).square().sum(), x, v)}
 

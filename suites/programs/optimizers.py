@@ -58,13 +58,7 @@ def _set_gradients(parameters: list[T], step: int, *, scale: float = 1.0) -> Non
 
 
 def _trained(
-    name: str,
-    device: torch.device,
-    dtype: torch.dtype,
-    shapes: Any = SHAPES,
-    late: int = 0,
-    odd: int = 0,
-    **how: Any,
+    name: str, device: torch.device, dtype: torch.dtype, shapes: Any = SHAPES, late: int = 0, odd: int = 0, **how: Any
 ) -> dict[str, T]:
     """Train two groups with a learning rate that changes; ``how`` is for the device in its dtype.
 

@@ -85,6 +85,9 @@ def _packed(inner: nn.Module, x: T, lengths: tuple[int, ...] = (9, 6, 2)) -> obj
 
 #: Modules and what they are given: a shape, or what makes it.
 MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[[], T]]] = {
+    "lstm": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
+    "gru-stacked": (lambda: Recurrent(nn.GRU(12, 16, 2, bidirectional=True)), (9, 3, 12)),
+    "gru-evaluated": (lambda: Recurrent(nn.GRU(8, 8, 2, dropout=0.5)).eval(), (9, 3, 8)),
     "lstm-wide": (lambda: Of(_from_states, nn.LSTM(3, 4)), (33, 130, 3)),
     "gru-long": (lambda: Of(_from_states, nn.GRU(3, 4)), (150, 2, 3)),
     "lstm-packed": (lambda: Of(_packed, nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
@@ -122,16 +125,15 @@ def _filled(key: str, module: nn.Module) -> nn.Module:
 
 def _made(name: str) -> tuple[nn.Module, T]:
     """Return a module with parameters that follow from its name, and what it is given."""
+    if name in SETTINGS:
+        module, (x,), _ = _built(f"parts/{name}", *SETTINGS[name])
+        return module, x.detach()
     make, given = MODULES[name]
     return _filled(f"parts/{name}", make()), given() if callable(given) else _x(*given)
 
 
 def _module(at: At, name: str) -> None:
     at.judge.module(*_made(name))
-
-
-def _asked(at: At, function: Callable[..., dict[str, T]], **settings: Any) -> None:
-    at.defined(function, orders=4, **{"accumulation": 128, **settings})
 
 
 #: By module: whether each input trains, what makes the module, and what it is given. Source: PyTorch 2.13's module_db.
@@ -174,14 +176,12 @@ def _computed(
 def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     """All modules, without the search for the layer that is wrong."""
     found: dict[str, T] = {}
-    for name in MODULES:
-        if name not in _APART:
+    for name in (*MODULES, *SETTINGS):
+        if name not in _APART and hasattr(nn, SETTINGS.get(name, ("Module", []))[0]):
             model, x = _made(name)
             found |= _computed(name, model, device, dtype, x.requires_grad_() if x.is_floating_point() else x)
-    some = {kind: (kind, KINDS[kind][::10]) for kind in _AT_SMOKE.split()}
-    some |= {name: (kind, [row]) for name, (kind, row) in SETTINGS.items() if name not in _APART and hasattr(nn, kind)}
-    for name, (kind, rows) in some.items():
-        found |= {f"{name}, {key}": x for key, x in _of_torch(device, dtype, kind, rows).items()}
+    for kind in _AT_SMOKE.split():
+        found |= {f"{kind}, {key}": x for key, x in _of_torch(device, dtype, kind, step=10).items()}
     return found
 
 
@@ -195,22 +195,29 @@ def _drawn(key: str, told: Any) -> Any:
         return torch.tensor(told["elements"])
     if "numbers" not in told:
         return {name: _drawn(f"{key}/{name}", each) for name, each in told.items()}
-    x = inputs.normal(key, told["shape"], std=told.get("std", 1.0))
+    # Settings of one input have the numbers of all modules here of that shape.
+    x = inputs.normal(key, told["shape"]) if "std" not in told else _x(*told["shape"], std=told["std"])
     if told["numbers"] == "any":
         return x.requires_grad_()
     return {"signs": x.sign(), "shares": x.sigmoid(), "low": -x.abs() - 0.1, "high": x.abs() + 0.1}[told["numbers"]]
 
 
-def _of_torch(device: torch.device, dtype: torch.dtype, kind: str, rows: list[Any]) -> dict[str, T]:
-    """A module in settings, as far as this version of torch knows them."""
+def _built(key: str, kind: str, row: list[Any]) -> tuple[nn.Module, list[T], dict[str, T]]:
+    """Return a module and what it is given. Raises NotImplementedError or TypeError for what torch does not know."""
     if not hasattr(nn, kind):
         raise NotImplementedError(f"torch {torch.__version__} has no {kind}")
+    training, *rest = row
+    made, given, more = _drawn(key, [rest[:2], *rest[2:]])
+    args, named = on_tensors(lambda x: x.detach(), made)
+    return _filled(key, getattr(nn, kind)(*args, **named)).train(training), given, more
+
+
+def _of_torch(device: torch.device, dtype: torch.dtype, kind: str, step: int = 1) -> dict[str, T]:
+    """A module with what PyTorch's own tests give it, in all settings that this version of torch knows."""
     found: dict[str, T] = {}
-    for place, (training, *rest) in enumerate(rows):
-        made, given, more = _drawn(f"{kind}/{place}", [rest[:2], *rest[2:]])
-        args, named = on_tensors(lambda x: x.detach(), made)
+    for place, row in enumerate(KINDS[kind][::step]):
         try:
-            module = _filled(f"{kind}/{place}", getattr(nn, kind)(*args, **named)).train(training)
+            module, given, more = _built(f"{kind}/{place}", kind, row)
         except TypeError:  # an argument that is newer
             continue
         found |= _computed(f"input {place}", module, device, dtype, *given, **more)
@@ -267,21 +274,15 @@ def _all_ignored(at: At) -> None:
         at.same(grad.cpu(), torch.zeros(5, 4), "a target that is ignored gives a gradient")
 
 
+_defined = partial(At.defined, orders=4, accumulation=128)
 PARTS: Mapping[str, Row] = {
+    **{kind: (STANDARD, partial(_defined, function=partial(_of_torch, kind=kind), scale=1.0)) for kind in KINDS},
+    **{name: (STANDARD, partial(_module, name=name)) for name in (*MODULES, *SETTINGS)},
     **{
-        kind: (STANDARD, partial(_asked, function=partial(_of_torch, kind=kind, rows=rows), scale=1.0))
-        for kind, rows in KINDS.items()
-    },
-    **{
-        name: (STANDARD, partial(_asked, function=partial(_of_torch, kind=kind, rows=[row])))
-        for name, (kind, row) in SETTINGS.items()
-    },
-    **{name: (STANDARD, partial(_module, name=name)) for name in MODULES},
-    **{
-        f"{name}{way}": (level, partial(_asked, function=partial(_forward, name=name)))
+        f"{name}{way}": (level, partial(At.defined, function=partial(_forward, name=name), accumulation=64))
         for name, way, level in (("lstm-packed", "-forward", SMOKE), *((name, "", STANDARD) for name in _RESULTS_ALONE))
     },
-    "together": (SMOKE, partial(_asked, function=_together)),
+    "together": (SMOKE, partial(_defined, function=_together)),
     "running-statistics": (SMOKE, lambda at: at.defined(_statistics, accumulation=90)),
     "embedding-renorm": (SMOKE, lambda at: at.defined(_renormalized, accumulation=6)),
     "all-ignored": (STANDARD, _all_ignored),

@@ -60,7 +60,7 @@ def test_a_setting_of_a_module_that_is_lost_is_seen(setting: str, monkeypatch: p
     )
 
     def run() -> dict[str, Any]:
-        return fetched(parts._of_torch(CPU, torch.float32, "CrossEntropyLoss", parts.KINDS["CrossEntropyLoss"]))
+        return fetched(parts._of_torch(CPU, torch.float32, "CrossEntropyLoss"))
 
     right = run()
     monkeypatch.setattr(
