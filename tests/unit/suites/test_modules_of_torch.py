@@ -15,6 +15,7 @@ import torch
 
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.files import write_file
+from tools.ops.database import opinfo
 
 PATH = folder("suites") / "programs" / "modules.json"
 #: Inputs of a module that are kept, evenly chosen from all.
@@ -59,9 +60,7 @@ def inputs_of(info: Any) -> list[Any]:
 
 def of_torch() -> dict[str, list[Any]]:
     """Return the inputs of each module."""
-    from torch.testing._internal.common_modules import module_db
-
-    known = {info.name.removeprefix("nn."): info for info in module_db}
+    known = {info.name.removeprefix("nn."): info for info in opinfo("common_modules").module_db}
     made = {name: inputs_of(info) for name, info in sorted(known.items()) if not name.startswith(LEFT_OUT)}
     return {name: rows for name, rows in made.items() if rows}
 
