@@ -20,7 +20,7 @@ from pytest_ascend.certificate.requirements import is_limit
 from pytest_ascend.certificate.timestamp import INSTALL
 from pytest_ascend.certificate.words import parts_of
 from pytest_ascend.records.outcome import Passed
-from pytest_ascend.system.errors import told
+from pytest_ascend.system.errors import as_error
 from pytest_ascend.system.text import visible
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.summary import Summary
@@ -79,7 +79,7 @@ def workbook(claims: Mapping[str, Any], summary: Summary) -> bytes:
 
     Every cell is text or a number; nothing in it is computed or loaded. Raises UsageError without the library.
     """
-    with told("a workbook needs the library XlsxWriter", INSTALL, ImportError):
+    with as_error("a workbook needs the library XlsxWriter", INSTALL, ImportError):
         import xlsxwriter  # noqa: PLC0415  (an extra)
     made = io.BytesIO()
     book = xlsxwriter.Workbook(made, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False})

@@ -26,7 +26,7 @@ from pytest_ascend.certificate import signing
 from pytest_ascend.certificate.statement import identity
 from pytest_ascend.certificate.words import words
 from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES
-from pytest_ascend.system.errors import AscendError, UsageError, reason, told, with_type
+from pytest_ascend.system.errors import AscendError, UsageError, as_error, reason, with_type
 from pytest_ascend.system.files import canonical_json, open_regular, read_regular, strict_json
 from pytest_ascend.system.text import one_line
 
@@ -66,7 +66,7 @@ def refused(
     message: str, part: str, *kinds: type[Exception], why: Callable[[Exception], str] = reason
 ) -> AbstractContextManager[None]:
     """Turn errors of these kinds, or what the system refuses, into CertificateError about a part."""
-    return told(message, HINT, *kinds, why=why, raises=partial(CertificateError, part=part))
+    return as_error(message, HINT, *kinds, why=why, raises=partial(CertificateError, part=part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def encoded(data: Mapping[str, Any]) -> bytes:
 
 def _refuse_strangers(folder: Path) -> None:
     """Raise CertificateError for a missing file, or one that is not part of a certificate."""
-    with told(f"cannot read the certificate {folder}", "give the folder that 'pytest-ascend certify' wrote"):
+    with as_error(f"cannot read the certificate {folder}", "give the folder that 'pytest-ascend certify' wrote"):
         names = sorted(os.listdir(folder))  # noqa: PTH208 (names as they are, undecodable ones too)
     for name in FILES:
         if name not in names:

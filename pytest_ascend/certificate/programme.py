@@ -25,7 +25,7 @@ from pytest_ascend.coverage import expectations, manifest
 from pytest_ascend.environment.compatibility import Compatibility, load
 from pytest_ascend.records.case import OPTIONAL, Stack
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.system.errors import AscendError, UsageError, told
+from pytest_ascend.system.errors import AscendError, UsageError, as_error
 from pytest_ascend.system.files import read_regular, strict_json, write_if_new
 from pytest_ascend.system.text import one_line, table
 
@@ -89,7 +89,7 @@ def _entry(case: str, reason: str, evidence: str, by: str, today: date) -> dict[
         hint = "give a file that shows that the case is wrong, or an address"
         raise UsageError("a dispute needs --evidence", hint=hint)
     if not evidence.startswith(("http://", "https://")):
-        with told(f"cannot read the evidence {evidence}", "give a file, or an address that begins with https://"):
+        with as_error(f"cannot read the evidence {evidence}", "give a file, or an address that begins with https://"):
             digest = sha256(read_regular(Path(evidence), 64 << 20)).hexdigest()
         evidence = f"{Path(evidence).name}, SHA-256 {digest}"
     name = sha256(f"{case} {today}".encode()).hexdigest()[:8]
@@ -148,7 +148,7 @@ def entries(
 
     Raises UsageError if it is not one, CertificateError for a list of revocations that nobody in it signed.
     """
-    with told(f"{registry} is no registry", "make the folders certificates and keys in it"):
+    with as_error(f"{registry} is no registry", "make the folders certificates and keys in it"):
         folders = sorted(each for each in (registry / "certificates").iterdir() if each.is_dir())
         folders = [each for each in folders if not (submission and submission.exists() and each.samefile(submission))]
         keys = {signing.fingerprint(key): key for key in map(signing.public_key, sorted(registry.glob("keys/*.pub")))}

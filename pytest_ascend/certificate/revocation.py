@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from pytest_ascend.certificate import signing
 from pytest_ascend.certificate.package import CertificateError, encoded, refused
-from pytest_ascend.system.errors import told
+from pytest_ascend.system.errors import as_error
 from pytest_ascend.system.files import canonical_json, read_regular, strict_json, write_if_new
 
 #: 2: adds ``stale_after``, and revoked releases.
@@ -41,7 +41,7 @@ class Revocations:
 
 def read(path: Path, key: Ed25519PublicKey) -> Revocations:
     """Read a list. Raises CertificateError if it was altered or has another key, UsageError if it is missing."""
-    with told(f"cannot read the revocations {path}", "give the list that the issuer publishes"):
+    with as_error(f"cannot read the revocations {path}", "give the list that the issuer publishes"):
         content = read_regular(path, 16 << 20)
     kinds = (ValueError, KeyError, TypeError, AttributeError)
     with refused(f"the list of revocations {path} is damaged", path.name, *kinds, why=str):

@@ -14,7 +14,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from pytest_ascend.system.errors import UsageError, told
+from pytest_ascend.system.errors import UsageError, as_error
 from pytest_ascend.system.files import read_regular
 
 
@@ -57,11 +57,11 @@ def public_key(path: Path) -> Ed25519PublicKey:
 
 
 def _key(path: Path, name: str, load: Callable[[bytes], object], kind: type) -> object:
-    with told(f"cannot read the key {path}", "make a pair with 'pytest-ascend certificate-key FILE'"):
+    with as_error(f"cannot read the key {path}", "make a pair with 'pytest-ascend certificate-key FILE'"):
         content = read_regular(path, 10_000)  # in PEM it has some hundred bytes
     message = f"{path} holds no {name} Ed25519 key that can be read"
     hint = "give the file that 'pytest-ascend certificate-key' wrote, and its passphrase where it has one"
-    with told(message, hint, ValueError, TypeError, UnsupportedAlgorithm):
+    with as_error(message, hint, ValueError, TypeError, UnsupportedAlgorithm):
         key = load(content)
         if not isinstance(key, kind):
             raise TypeError("it is a key of another kind")
@@ -96,7 +96,7 @@ def _message(purpose: str, digest: str) -> bytes:
 
 def _write_new(path: Path, content: bytes, mode: int) -> None:
     with (
-        told(f"cannot write the key {path}", "choose another name: keys are never overwritten"),
+        as_error(f"cannot write the key {path}", "choose another name: keys are never overwritten"),
         os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
     ):
         file.write(content)

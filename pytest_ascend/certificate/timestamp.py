@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from cryptography import x509
 
-from pytest_ascend.system.errors import AscendError, UsageError, told
+from pytest_ascend.system.errors import AscendError, UsageError, as_error
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.system.text import one_line
 
@@ -31,7 +31,7 @@ class TimestampError(AscendError):
 
 
 def _library() -> Any:
-    with told("time-stamps need the library rfc3161-client", INSTALL, ImportError):
+    with as_error("time-stamps need the library rfc3161-client", INSTALL, ImportError):
         import rfc3161_client  # noqa: PLC0415  (an extra)
 
         return rfc3161_client
@@ -53,7 +53,7 @@ def take(authority: str, line: bytes) -> str:
     request = urllib.request.Request(authority, data=query.as_bytes(), headers=headers)  # noqa: S310  (checked above)
     message = f"the time-stamp authority {authority} gave no time-stamp"
     hint = "see that it can be reached from here; the run can be made without --ascend-certify=timestamp"
-    with told(message, hint, OSError, ValueError, why=_in_a_line, raises=TimestampError):
+    with as_error(message, hint, OSError, ValueError, why=_in_a_line, raises=TimestampError):
         with urllib.request.urlopen(request, timeout=20.0) as answer:  # noqa: S310
             content = answer.read(_LARGEST_BYTES)
         stamp, wanted = library.decode_timestamp_response(content).tst_info, query.message_imprint.message
@@ -85,14 +85,14 @@ def check(answer: str, digest: str, roots: Sequence[x509.Certificate]) -> None:
         builder = builder.add_root_certificate(root)
     kinds = (library.VerificationError, ValueError)
     hint = "give the root certificate of the authority that is named, from the authority itself"
-    with told("a time-stamp does not hold", hint, *kinds, why=_in_a_line, raises=TimestampError):
+    with as_error("a time-stamp does not hold", hint, *kinds, why=_in_a_line, raises=TimestampError):
         builder.build().verify(_decoded(answer), bytes.fromhex(digest))
 
 
 def roots_of(path: Path) -> tuple[x509.Certificate, ...]:
     """Read root certificates in PEM. Raises UsageError for a file without any."""
     hint = "give the root certificate that the authority publishes"
-    with told(f"{path} holds no certificate in PEM that can be read", hint, OSError, ValueError):
+    with as_error(f"{path} holds no certificate in PEM that can be read", hint, OSError, ValueError):
         return tuple(x509.load_pem_x509_certificates(read_regular(path, _LARGEST_BYTES)))
 
 

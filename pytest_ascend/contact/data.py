@@ -18,7 +18,7 @@ from pytest_ascend.environment.measured import FOLDER, LARGEST_BYTES, is_chip
 from pytest_ascend.environment.npu_smi import parse_common
 from pytest_ascend.records.outcome import Disputed, Passed, Waived
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.system.errors import UsageError, told, with_type
+from pytest_ascend.system.errors import UsageError, as_error, with_type
 from pytest_ascend.system.files import VALUES_LIMIT, count_values, open_regular, read_regular, strict_json, write_file
 
 #: A kit has some hundred text files of a few MiB together; more is not a kit.
@@ -29,7 +29,7 @@ _OPERATOR = re.compile(r"[A-Za-z_0-9.]{1,80}")
 def read_kit(path: Path) -> dict[str, Any]:
     """Return the files of a kit: JSON decoded, text unchanged. Raises UsageError if it is not a kit."""
     hint = "give the file that `pytest-ascend collect -o contact.zip` wrote, as it is"
-    with told(f"{path} is not a contact kit", hint, Exception, why=with_type):
+    with as_error(f"{path} is not a contact kit", hint, Exception, why=with_type):
         with open_regular(path, MOST_BYTES) as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
             if len(entries) > MOST_FILES or sum(each.file_size for each in entries) > MOST_BYTES:
@@ -178,7 +178,7 @@ def confirm(data: Mapping[str, Any], baselines: Path, today: date) -> tuple[int,
     path, chip = baselines / expectations.NAME, data["chip"]
     if chip["emulated"] or not is_chip(chip["chip"]):
         return 0, []
-    with told(f"{path} cannot be read", "give the folder that has it: -o baselines", OSError, ValueError, why=str):
+    with as_error(f"{path} cannot be read", "give the folder that has it: -o baselines", OSError, ValueError, why=str):
         document = strict_json(read_regular(path, LARGEST_BYTES))
         checked(document)
     source = f"contact kit of {chip['chip']}, torch_npu {chip['torch_npu'] or '?'}, CANN {chip['cann'] or '?'}, {today}"

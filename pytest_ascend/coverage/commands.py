@@ -11,7 +11,7 @@ from pytest_ascend.coverage import shards
 from pytest_ascend.coverage.manifest import NAME, collect, encode, write
 from pytest_ascend.runlog.reading import read
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.system.errors import told
+from pytest_ascend.system.errors import as_error
 from pytest_ascend.system.files import write_if_new
 
 
@@ -36,7 +36,7 @@ def manifest(check: bool, durations: Path | None) -> None:
     # Catalogues may use torch. With torch_npu installed and no CANN, torch imports only when told not to load it.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     suites = folder("suites")
-    with told("the suites make no manifest", "correct the CASES of the suite", ValueError):
+    with as_error("the suites make no manifest", "correct the CASES of the suite", ValueError):
         cases = collect(suites)
     if not check:
         click.echo(f"{len(cases)} cases in {write(suites, cases)}")

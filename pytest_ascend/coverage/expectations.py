@@ -24,7 +24,7 @@ from pytest_ascend.coverage import expectation_files
 from pytest_ascend.environment import cards
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import Disputed, Failed, Fallback, Outcome, Passed, Unsupported, Waived
-from pytest_ascend.system.errors import UsageError, told
+from pytest_ascend.system.errors import UsageError, as_error
 from pytest_ascend.system.files import read_regular, strict_json
 
 NAME = "expectations.json"
@@ -201,7 +201,7 @@ def load(files: Sequence[Path], stack: Stack) -> Expectations:
     """Read the known deviations of a combination from files. Raises UsageError for a missing or malformed file."""
     hint, found = "docs/expectations.md describes the file", list[Expectation]()
     for file in files:
-        with told(f"the expectations in {file} cannot be read", hint, OSError, ValueError, RecursionError, why=str):
+        with as_error(f"the expectations in {file} cannot be read", hint, OSError, ValueError, RecursionError, why=str):
             found += _entries(read_regular(file, LIMIT_BYTES), str(file))
     return _applying(found, stack)
 

@@ -14,7 +14,7 @@ from pytest_ascend.records import LEVELS
 from pytest_ascend.records.case import SWEEP_GENERATION, SWEEP_SEED, Case
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.bundled import module
-from pytest_ascend.system.errors import told
+from pytest_ascend.system.errors import as_error
 from pytest_ascend.system.files import read_regular, write_if_new
 
 SCHEMA = 1
@@ -39,7 +39,7 @@ def of_suite(suites: Path, suite: str) -> tuple[Case, ...]:
 def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
     message = f"the manifest of the bundled suites cannot be read: {path}"
     hint = f"reinstall pytest-ascend; in a checkout: {COMMAND}"
-    with told(message, hint, OSError, ValueError, KeyError, TypeError, why=str):
+    with as_error(message, hint, OSError, ValueError, KeyError, TypeError, why=str):
         data = json.loads(read_regular(path, LARGEST_BYTES))
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.system.errors import UsageError, told
+from pytest_ascend.system.errors import UsageError, as_error
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.system.groups import by_key
 
@@ -75,7 +75,7 @@ def load(suites: Path) -> Mapping[str, float]:
     """Read the durations in the folder ``suites``, in seconds by case id. Raises UsageError for a damaged file."""
     path = suites / NAME
     message, hint = f"the durations cannot be read: {path}", f"write them again: {COMMAND}"
-    refused = told(message, hint, OSError, ValueError, KeyError, TypeError, AttributeError, why=str)
+    refused = as_error(message, hint, OSError, ValueError, KeyError, TypeError, AttributeError, why=str)
     with refused, contextlib.suppress(FileNotFoundError):
         data = json.loads(read_regular(path, LARGEST_BYTES))
         if data["schema"] != SCHEMA:

@@ -13,7 +13,7 @@ import click
 
 from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.finding import Finding, Line
-from pytest_ascend.system.errors import UsageError, told, with_type
+from pytest_ascend.system.errors import UsageError, as_error, with_type
 from pytest_ascend.system.files import open_regular, strict_json, write_file
 from pytest_ascend.system.templates import templates_of
 from pytest_ascend.system.translation import ENGLISH, language_option, translated
@@ -47,7 +47,7 @@ def distributed(output: Path, against: Path | None, language: str, command: tupl
     """
     # What is compared with may be in the folder that is emptied, and a mistake is told before a training of hours.
     reference = read(against) if against else None
-    with told(f"cannot write {output}", "choose another place, or make room there"):
+    with as_error(f"cannot write {output}", "choose another place, or make room there"):
         output.mkdir(parents=True, exist_ok=True)
         for each in output.glob("rank-*.jsonl"):  # of an earlier diagnosis; nothing else is removed
             each.unlink()
@@ -55,7 +55,7 @@ def distributed(output: Path, against: Path | None, language: str, command: tupl
     paths = filter(None, [str(startup), os.environ.get("PYTHONPATH")])
     environment = {**os.environ, "PYTEST_ASCEND_RECORD": str(output.resolve()), "PYTHONPATH": os.pathsep.join(paths)}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    with told(f"{command[0]} cannot be started", "give a program on the PATH"):
+    with as_error(f"{command[0]} cannot be started", "give a program on the PATH"):
         code = subprocess.run(command, env=environment, check=False).returncode  # noqa: S603
     ranks = read(output)
     found = finding.findings(ranks)
@@ -77,7 +77,7 @@ def compared(
     """Return the findings against a run on one process. Raises UsageError if that has other records."""
     message = f"{where} has no records of one process"
     hint = "give the folder that --output named in the run on one process"
-    with told(message, hint, LookupError, TypeError, ValueError, AttributeError, why=with_type):
+    with as_error(message, hint, LookupError, TypeError, ValueError, AttributeError, why=with_type):
         return finding.against(ranks, reference)
 
 
@@ -93,7 +93,7 @@ def read(folder: Path) -> dict[int, list[Line]]:
 
 def _lines(path: Path) -> list[Line]:
     """Return the lines of a rank. A killed rank's last line may be incomplete."""
-    with told(f"{path} is not a rank's record", "run the diagnosis again", OSError, ValueError, why=str):
+    with as_error(f"{path} is not a rank's record", "run the diagnosis again", OSError, ValueError, why=str):
         with open_regular(path, _LARGEST_BYTES) as file:
             lines = []
             while line := file.readline(_LONGEST_LINE_BYTES + 1):

@@ -22,7 +22,7 @@ from pytest_ascend.doctor.findings import ERROR, NOTE, SEVERITIES, UNKNOWN, WARN
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.environment.evidence import COMMIT, LIBRARIES
 from pytest_ascend.environment.machine import NPU_SMI_LIMIT_S, Machine, copied_machine, this_machine
-from pytest_ascend.system.errors import UsageError, told
+from pytest_ascend.system.errors import UsageError, as_error
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.system.text import one_line
 from pytest_ascend.system.translation import ENGLISH, language_option, translated
@@ -156,5 +156,5 @@ def _machine(root: Path | None, environ: Path | None, npu_smi: Path | None, wait
 
 
 def _text(path: Path) -> str:
-    with told(f"cannot read {path}", "give a text file"):
+    with as_error(f"cannot read {path}", "give a text file"):
         return read_regular(path, _LARGEST_BYTES).decode("utf-8", errors="replace")

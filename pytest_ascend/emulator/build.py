@@ -23,7 +23,7 @@ import filelock
 from pytest_ascend.emulator.profiling import BESIDE, PROGRAM, SCRIPT
 from pytest_ascend.emulator.signature import C_TYPES, Parameter, Signature
 from pytest_ascend.environment.signs import CLASH
-from pytest_ascend.system.errors import EmulatorUnavailable, told
+from pytest_ascend.system.errors import EmulatorUnavailable, as_error
 from pytest_ascend.system.files import cache_folder
 
 HERE = Path(__file__).resolve().parent
@@ -53,7 +53,7 @@ def emulated_cann() -> Path:
     clash = clashes(libraries)
     message = "the cache for the compiled emulated CANN cannot be written"
     hint = "make the folder writable, or set PYTEST_ASCEND_CACHE to another one"
-    with told(message, hint, why=str, raises=EmulatorUnavailable):
+    with as_error(message, hint, why=str, raises=EmulatorUnavailable):
         folder = cache_folder()
         tempfile.TemporaryFile(dir=folder).close()
     target = folder / _key(compiler, libraries, clash=clash)

@@ -12,7 +12,7 @@ import click
 
 from pytest_ascend.emulator.bootstrap import activate
 from pytest_ascend.emulator.settings import OPTIONS, EmulatorSettings, read
-from pytest_ascend.system.errors import told
+from pytest_ascend.system.errors import as_error
 
 
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -42,5 +42,5 @@ def emulate(devices: int | None, command: tuple[str, ...], **given: Any) -> None
     size = f"{settings.devices} x {settings.chip}, {settings.memory_bytes / 2**30:g} GiB each"
     click.echo(f"pytest-ascend: EMULATED device ({size}); this says nothing about any NPU", err=True)
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    with told(f"{command[0]} cannot be started", f"give a program that is on the PATH; looked from {Path.cwd()}"):
+    with as_error(f"{command[0]} cannot be started", f"give a program that is on the PATH; looked from {Path.cwd()}"):
         os.execvp(command[0], command)  # noqa: S606  running the user's command is the purpose

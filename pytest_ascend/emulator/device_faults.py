@@ -30,7 +30,7 @@ from pytest_ascend.emulator.choices import RECOVERING
 from pytest_ascend.emulator.registry import Kernel
 from pytest_ascend.emulator.system import determinism, runtime
 from pytest_ascend.system.dispatching import tensors_in
-from pytest_ascend.system.errors import UsageError, told
+from pytest_ascend.system.errors import UsageError, as_error
 
 #: CANN's names of the two errors are ACL_ERROR_RT_LOST_HEARTBEAT and ACL_ERROR_RT_AICORE_EXCEPTION.
 LOST_HEARTBEAT = 507010
@@ -184,7 +184,7 @@ def parse(text: str) -> DeviceFault:
                 f"the fault {text!r} has the setting {part!r}",
                 hint=f"settings are written name=value, with one of {', '.join(SETTINGS)}",
             )
-        with told(f"the fault {text!r}: {name}={value}", "see docs/emulator.md", ValueError):
+        with as_error(f"the fault {text!r}: {name}={value}", "see docs/emulator.md", ValueError):
             found[name] = SETTINGS[name](value)
     return DeviceFault(kind=kind, **found)
 

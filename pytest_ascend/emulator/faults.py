@@ -25,7 +25,7 @@ from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS
 from pytest_ascend.system.bundled import table
 from pytest_ascend.system.dispatching import tensors_in
-from pytest_ascend.system.errors import UsageError, choice, told, with_type
+from pytest_ascend.system.errors import UsageError, as_error, choice, with_type
 
 
 def find_fault(name: str) -> Fault:
@@ -39,7 +39,7 @@ def find_fault(name: str) -> Fault:
             hint=f"{choice(name, sorted({*FAULTS, *KINDS}))} Or {PREFIX}NAME, or your own as module:attribute",
         )
     hint = "is its module on PYTHONPATH, and does it import?"
-    with told(f"the fault {name!r} cannot be loaded", hint, Exception, why=with_type):
+    with as_error(f"the fault {name!r} cannot be loaded", hint, Exception, why=with_type):
         found = getattr(importlib.import_module(module), attribute)
     if not isinstance(found, Mapping):
         raise UsageError(

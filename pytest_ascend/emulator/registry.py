@@ -197,17 +197,19 @@ def _wide(value: Any) -> Any:
 
 
 def gradients(
-    function: Callable[..., Any], leaves: Sequence[torch.Tensor], *above: Any, dtype: torch.dtype = torch.float32
+    function: Callable[..., Any], leaves: Sequence[torch.Tensor], *grad_outputs: Any, dtype: torch.dtype = torch.float32
 ) -> tuple[torch.Tensor, ...]:
     """Return torch's gradients of a function's first results by its arguments, computed in a wide dtype.
 
-    ``above`` are the gradients of these results; None for one that nothing came of.
+    ``grad_outputs`` are the gradients of these results, None for a result without one.
     """
     with torch.inference_mode(False), torch.enable_grad():
         given = [each.to(dtype).clone().requires_grad_() for each in leaves]
         made = function(*given)
         made = made if isinstance(made, tuple) else (made,)
-        pairs = [(y, d.to(dtype).clone().view(y.shape)) for y, d in zip(made, above, strict=False) if d is not None]
+        pairs = [
+            (y, d.to(dtype).clone().view(y.shape)) for y, d in zip(made, grad_outputs, strict=False) if d is not None
+        ]
         if not any(y.requires_grad for y, _ in pairs):  # no result depends on an argument
             return tuple(map(torch.zeros_like, leaves))
         return torch.autograd.grad([y for y, _ in pairs], given, [d for _, d in pairs])

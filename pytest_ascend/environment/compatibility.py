@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.environment.versions import Version, is_version, matches
-from pytest_ascend.system.errors import told
+from pytest_ascend.system.errors import as_error
 from pytest_ascend.system.files import read_regular, strict_json
 
 SCHEMA = 1
@@ -131,7 +131,7 @@ def load(path: Path = BUNDLED) -> Compatibility:
     """Read compatibility data, bundled or newer. Raises UsageError if it is malformed."""
     hint = "docs/doctor.md describes the file; leave --compatibility out to use the one of this release"
     kinds = (OSError, ValueError, KeyError, TypeError, AttributeError)
-    with told(f"the compatibility data {path} cannot be used", hint, *kinds):
+    with as_error(f"the compatibility data {path} cannot be used", hint, *kinds):
         data = strict_json(read_regular(path, LARGEST_BYTES))
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.system import bundled
-from pytest_ascend.system.errors import AscendError, told
+from pytest_ascend.system.errors import AscendError, as_error
 from pytest_ascend.system.files import read_regular, strict_json
 
 FOLDER = "contact"
@@ -35,7 +35,7 @@ def of(chip: str, what: str) -> Mapping[str, Any]:
 def _read(path: Path) -> Mapping[str, Any]:
     found: Any = {}
     hint, kinds = "reinstall pytest-ascend", (OSError, ValueError, RecursionError)
-    with told(f"{path} cannot be read", hint, *kinds, why=str, raises=AscendError), suppress(FileNotFoundError):
+    with as_error(f"{path} cannot be read", hint, *kinds, why=str, raises=AscendError), suppress(FileNotFoundError):
         found = strict_json(read_regular(path, LARGEST_BYTES, follow=False))
     if not isinstance(found, dict):
         raise AscendError(f"{path} is no object", hint=hint)

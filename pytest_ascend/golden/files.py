@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 from msgspec import Struct, ValidationError, convert, to_builtins
 
-from pytest_ascend.system.errors import GoldenError, told
+from pytest_ascend.system.errors import GoldenError, as_error
 from pytest_ascend.system.files import cache_folder, canonical_json, read_regular, strict_json
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def locked(root: Path) -> Iterator[None]:
     """
     name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()
     hint = "make the folder writable, or set PYTEST_ASCEND_CACHE to another one"
-    with told("the store cannot be locked", hint, why=str, raises=partial(GoldenError, path=str(root))):
+    with as_error("the store cannot be locked", hint, why=str, raises=partial(GoldenError, path=str(root))):
         folder = cache_folder() / "locks"
         folder.mkdir(exist_ok=True)
     with FileLock(folder / f"golden-{name[:32]}.lock"):

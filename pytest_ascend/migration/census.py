@@ -17,7 +17,7 @@ from pytest_ascend.environment.chips import NPUS, Chip, documented, family, obje
 from pytest_ascend.environment.signs import Sign, signs
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.records.census import NATIVE, Census
-from pytest_ascend.system.errors import DeviceUnavailable, UsageError, told, with_type
+from pytest_ascend.system.errors import DeviceUnavailable, UsageError, as_error, with_type
 from pytest_ascend.system.files import canonical_json, read_regular, strict_json
 
 #: torch's operators, and torch_npu's own.
@@ -49,7 +49,7 @@ def bring_up(*, emulated: bool = False, look: Callable[[], Sequence[Sign]] = sig
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     without = "pytest-ascend census --emulated needs no CANN of yours, and analyze takes what its --output writes"
     hint = f"see that 'python -c \"import torch_npu\"' works; {without}"
-    with told("torch_npu does not load here", hint, Exception, why=with_type, raises=DeviceUnavailable):
+    with as_error("torch_npu does not load here", hint, Exception, why=with_type, raises=DeviceUnavailable):
         npu.Npu().load()
     return emulator.is_active()
 
@@ -103,5 +103,5 @@ def encode(census: Census, documentation: Mapping[str, Any] | None = None) -> st
 def read(path: Path) -> Census:
     """Read the census at ``path``, whoever wrote it. Raises UsageError if it is not one."""
     hint = "give a file that 'pytest-ascend census --output FILE' wrote"
-    with told(f"cannot read the census {path}", hint, OSError, ValueError):
+    with as_error(f"cannot read the census {path}", hint, OSError, ValueError):
         return Census.from_dict(strict_json(read_regular(path, LIMIT_BYTES)))

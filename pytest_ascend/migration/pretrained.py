@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.system.dispatching import Watch
-from pytest_ascend.system.errors import UsageError, told
+from pytest_ascend.system.errors import UsageError, as_error
 from pytest_ascend.system.files import read_regular, strict_json
 
 CONFIG, CONFIG_LIMIT_BYTES = "config.json", 16 * 2**20
@@ -96,7 +96,7 @@ def made(name: str) -> tuple[nn.Module, dict[str, Any]]:
 
 def _content(name: str) -> dict[str, Any]:
     hint = "name a folder that save_pretrained() wrote"
-    with told(f"{name}/{CONFIG}", hint, OSError, ValueError, why=str):
+    with as_error(f"{name}/{CONFIG}", hint, OSError, ValueError, why=str):
         content = strict_json(read_regular(Path(name) / CONFIG, CONFIG_LIMIT_BYTES), constants=True)
     if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
         raise UsageError(f"{name}/{CONFIG} names no model_type", hint=hint)
@@ -107,7 +107,7 @@ def _config(name: str) -> Any:
     content = _content(name)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by transformers' first import: nothing is downloaded
     hint = "pip install transformers, or name a factory of yours, as package.module:function"
-    with told(f"{name} is a folder of transformers, which cannot be imported", hint, ImportError):
+    with as_error(f"{name} is a folder of transformers, which cannot be imported", hint, ImportError):
         import transformers  # noqa: PLC0415 - optional
     known, architecture = transformers.CONFIG_MAPPING, content["model_type"]
     if architecture not in known:
@@ -116,7 +116,7 @@ def _config(name: str) -> Any:
         hint = "use a version that has it, a checkpoint converted for transformers, or a factory of yours"
         raise UsageError(message, hint=hint)
     hint = f"see that it loads with transformers {transformers.__version__}"
-    with told(f"{name}/{CONFIG} is no configuration of {architecture}", hint, Exception, why=_shortly):
+    with as_error(f"{name}/{CONFIG} is no configuration of {architecture}", hint, Exception, why=_shortly):
         return known[architecture].from_dict(_cleaned(content))
 
 
@@ -167,7 +167,7 @@ def _has_weights(name: str) -> bool:
 def _built(name: str, kind: Any, config: Any) -> nn.Module:
     """Return a model with random weights, in a small configuration if it is large."""
     message = f"{name}: {config.model_type} cannot be built in a small configuration"
-    with told(message, f"write small numbers into {CONFIG} yourself", Exception, why=_shortly):
+    with as_error(message, f"write small numbers into {CONFIG} yourself", Exception, why=_shortly):
         with torch.device("meta"):
             size = sum(each.numel() for each in kind(config).parameters())
         is_small = size <= SMALL_FROM

@@ -18,7 +18,7 @@ from pytest_ascend.migration.running import Step, as_meta, fitting_batch, obstac
 from pytest_ascend.migration.target import TargetModel, target_model
 from pytest_ascend.migration.tracing import OperatorUse
 from pytest_ascend.records.census import KINDS
-from pytest_ascend.system.errors import told
+from pytest_ascend.system.errors import as_error
 
 _DTYPE = re.compile(r"\b(?:b?float\d+|u?int\d+|complex\d+|bool)\b")
 
@@ -42,7 +42,7 @@ def analyse(
     """
     step = Step(optimizer=optimizer, autocast=getattr(torch, autocast) if autocast else None, training=training)
     hint = "see that the factory and the function of inputs run by themselves"
-    with told(f"{empty.model} cannot be made", hint, Exception, why=obstacle):
+    with as_error(f"{empty.model} cannot be made", hint, Exception, why=obstacle):
         first = target_model(empty.model, inputs, batches[0] if batches else None)
         others = [target_model(empty.model, inputs, each) for each in batches[1:] or (2 * first.batch,)]
     targets = [first, *(replace(each, model=first.model) for each in others)]

@@ -14,8 +14,8 @@ import torch
 
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.precision.formats import ALLOWANCES
-from pytest_ascend.system.dispatching import unseen
-from pytest_ascend.system.errors import told
+from pytest_ascend.system.dispatching import no_dispatch
+from pytest_ascend.system.errors import as_error
 
 #: Functions of one number, by their public names.
 FUNCTIONS = tuple(
@@ -64,7 +64,7 @@ def accuracy(device: str, form: str) -> None:
     result is off by 0.5 at most. On the emulated device: pytest-ascend emulate -- pytest-ascend accuracy --device npu.
     """
     kinds = (RuntimeError, ImportError, AssertionError)
-    with told(f"there is no device {device!r}", "give cpu, npu, npu:0, cuda ...", *kinds, why=_first_line):
+    with as_error(f"there is no device {device!r}", "give cpu, npu, npu:0, cuda ...", *kinds, why=_first_line):
         if device.startswith("npu"):
             importlib.import_module("torch_npu")
         there = torch.empty(1, device=device).device
@@ -134,7 +134,7 @@ def errors(
 
 
 def _called(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, *, is_gradient: bool) -> torch.Tensor:
-    with unseen() if x.device.type == "cpu" else contextlib.nullcontext():
+    with no_dispatch() if x.device.type == "cpu" else contextlib.nullcontext():
         if not is_gradient:
             return function(x).cpu()
         result = function(x.requires_grad_())
@@ -148,7 +148,7 @@ def limit_of(name: str, chip: str) -> float:
     return 1.0 if name in IN_FLOAT32_ON_950 and "950" in chip else ALLOWANCES.approximation_ulps
 
 
-def too_far(
+def largest_error(
     name: str,
     inputs: Iterable[torch.Tensor],
     device: torch.device,

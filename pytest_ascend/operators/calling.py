@@ -16,7 +16,7 @@ from pytest_ascend.operators.samples import CHANGES, EXACT, Sample, Variant, lea
 from pytest_ascend.precision.formats import REAL_PARTS
 from pytest_ascend.precision.nested import widened
 from pytest_ascend.run import inputs
-from pytest_ascend.system.dispatching import EagerDispatchMode, is_composed, unseen, with_autograd, without_modes
+from pytest_ascend.system.dispatching import EagerDispatchMode, is_composed, no_dispatch, with_autograd, without_modes
 
 #: Elements of the largest result, and most results: a row split into single elements takes as long as all other calls.
 LARGEST_RESULT, _MOST = 1 << 19, 1 << 10
@@ -62,7 +62,7 @@ def differentiated_outputs(operator: Operator, outputs: Sequence[torch.Tensor]) 
 
 
 def moves_gradients(operator: Operator) -> bool:
-    """Whether gradients are the elements of those from above in other places, or their sums: NaN stays NaN there."""
+    """Whether gradients only move or add up elements of the incoming gradients: NaN stays NaN there."""
     return operator.exactness == MOVE and operator.traits.moves_elements
 
 
@@ -145,7 +145,7 @@ def contiguous(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor.to(device).contiguous()
 
 
-def as_it_is(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def preserve_layout(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Place with the tensor's own strides, gaps included."""
     return map_storage(lambda memory: memory.to(device), tensor)
 
@@ -179,7 +179,7 @@ def surrounded(tensor: torch.Tensor) -> torch.Tensor:
 
 def out_targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Tensor]:
     """Return outputs to write to: of the right shape, with gaps, and to be resized; all filled with poison."""
-    with unseen():
+    with no_dispatch():
         ready = poisoned(tuple(like.shape), like.dtype)
         targets = {"ready": ready.to(device), "to be resized": torch.empty(0, dtype=like.dtype, device=device)}
         return targets | ({"stepped": surrounded(ready).to(device)} if like.ndim else {})
@@ -274,7 +274,7 @@ def bounded(operator: Operator, given: Any) -> Iterator[None]:
         return
     if not is_affordable(operator, given):
         raise TooMuchError
-    with unseen():
+    with no_dispatch():
         yield
 
 

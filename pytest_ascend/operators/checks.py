@@ -18,11 +18,11 @@ from pytest_ascend.operators.judging import alike, determined, expected, matchin
 from pytest_ascend.operators.operator import Operator, cases_of
 from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors
 from pytest_ascend.operators.samples import LAYOUT, USUAL_TERMS, Sample
-from pytest_ascend.operators.sweep import CALLS, Sweep
+from pytest_ascend.operators.sweep import CALLS, SweepReference
 from pytest_ascend.operators.target import BACKWARD, DIRECTIONS, IN_PLACE, Call, Target, placed
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare, agrees
-from pytest_ascend.system.dispatching import unseen
+from pytest_ascend.system.dispatching import no_dispatch
 
 #: Results by the name of the sample, and of the layout if there are several.
 Found: TypeAlias = dict[str, list[Any]]
@@ -44,7 +44,7 @@ def judge(
         silent = PrecisionCompare(lambda _: None, compare.standard)
         return agrees(lambda each: _judge(target, each, altered, part, backward=backward), silent)
 
-    with unseen():
+    with no_dispatch():
         _judge(target, replace(compare, canaries=None), actual, results, backward=backward)
         if compare.canaries:
             given = [target.on_cpu(each) for each in target.samples]
@@ -80,7 +80,7 @@ def _judge(
 
 def same(compare: PrecisionCompare, actual: Found, wanted: Found, name: str, **settings: Any) -> None:
     """Compare what must be equal bit for bit, all at once."""
-    with unseen():
+    with no_dispatch():
         pair = alike(actual, wanted)
         if actual and pair:
             compare(*pair, standard="binary", name=name)
@@ -172,7 +172,7 @@ def _exact(target: Target, compare: PrecisionCompare) -> None:
 
 
 def _without_signed_zeros(results: Found) -> Found:
-    with unseen():
+    with no_dispatch():
         return {name: [each if each is None else each + 0 for each in found] for name, found in results.items()}
 
 
@@ -190,7 +190,7 @@ def _out(target: Target, compare: PrecisionCompare) -> None:
             _demand(returned is part, f"{target.operator.name}: out= was not what it returned ({call.name})")
             actual[call.name], results[call.name] = target.fetched([part]), stored
             if kind == "stepped":
-                with unseen():
+                with no_dispatch():
                     around[call.name] = whole.to("cpu", copy=True)
     judge(target, compare, actual, results)
     _beside(compare, around, f"{target.operator.name}: beside out=")
@@ -200,7 +200,7 @@ def _beside(compare: PrecisionCompare, surroundings: Mapping[str, torch.Tensor],
     """Compare what is around elements, with copies on the CPU: it is still poison."""
     gaps: Found = {}
     untouched: Found = {}
-    with unseen():
+    with no_dispatch():
         for name, whole in surroundings.items():
             calling.steps(whole).copy_(calling.poisoned(tuple(calling.steps(whole).shape), whole.dtype))
             gaps[name], untouched[name] = [whole], [calling.poisoned(tuple(whole.shape), whole.dtype)]
@@ -236,15 +236,15 @@ def _changed_within(target: Target, call: Call) -> tuple[Tensors, torch.Tensor]:
     """Change a view in place; return the view and its surroundings."""
     target.note(call)
     (first, *others), named = target.on_cpu(call.sample)
-    with unseen():
+    with no_dispatch():
         given = (calling.surrounded(first), *others), named
-        (whole, *rest), kwargs = placed(given, calling.as_it_is, target.device)
+        (whole, *rest), kwargs = placed(given, calling.preserve_layout, target.device)
         view = calling.steps(whole)
         before = view.stride()
     target.operator.changes_first(view, *rest, **kwargs)
     # An operator that changes strides has written nothing.
     left = calling.steps(whole) if view.stride() == before else view
-    with unseen():
+    with no_dispatch():
         return target.fetched([left]), whole.to("cpu", copy=True)
 
 
@@ -260,7 +260,7 @@ def _repeat(target: Target, compare: PrecisionCompare) -> None:
             target.note(call)
             first[call.name] = computed()
             # The memory of the next results gets a value that no result has.
-            with unseen():
+            with no_dispatch():
                 forms = [(tuple(each.shape), each.dtype) for each in first[call.name]] * 4
                 junk = [calling.poisoned(*form).to(target.device) for form in forms]
             del junk
@@ -337,13 +337,13 @@ def conformance_tests(
     ) -> None:
         operator = table[case.subject]
         swept = CALLS.get(case.property)
-        generated = Sweep.of(operator, case.dtype, swept, seed=_ascend_sweep_seed, defined=True) if swept else None
+        calls = SweepReference.of(operator, case.dtype, swept, seed=_ascend_sweep_seed, defined=True) if swept else None
         named = origin(case.subject) if origin else None
         if not origin and suite == USER:
             where, module = os.path.relpath(request.path.parent, request.config.rootpath), request.module.__name__
             imports = ("import sys", f"sys.path.insert(0, {where!r})", f"import {module}")
             named = imports, f"{module}.{request.node.originalname}.operators[{case.subject!r}]"
-        target = Target(case, operator, generated or Definition(operator), npu_device, named)
+        target = Target(case, operator, calls or Definition(operator), npu_device, named)
         _ascend_reproduce(partial(program, target), saves=True)
         check(target, precision_compare)
 

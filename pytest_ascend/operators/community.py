@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pytest_ascend.operators.samples import Values
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import allowed
-from pytest_ascend.system.errors import UsageError, told
+from pytest_ascend.system.errors import UsageError, as_error
 from pytest_ascend.system.files import read_regular, strict_json
 from pytest_ascend.system.programs import memory_limited
 from pytest_ascend.system.text import one_line
@@ -293,7 +293,7 @@ def compute(call: Call, device: torch.device, reference: Callable[..., Any], com
     assert function is not None  # noqa: S101 - a missing function has a reason not to run
     generator = torch.Generator().manual_seed(0)
     message, hint = f"torch on the CPU refuses it: {name}", "the case is for an interface that is not torch's"
-    refused = told(message, hint, Exception, why=lambda error: f"{type(error).__name__}: {one_line(str(error))[:200]}")
+    refused = as_error(message, hint, Exception, why=lambda exc: f"{type(exc).__name__}: {one_line(str(exc))[:200]}")
     with memory_limited(allowed.memory_bytes(8 * _elements(call))), refused:
         args = [_made(each, generator) for each in call.args]
         kwargs = {key: _made(value, generator) for key, value in call.kwargs if value is not None}

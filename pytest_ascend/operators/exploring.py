@@ -19,13 +19,13 @@ from msgspec import Meta, convert
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.generator import Generated, generate, resized
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.sweep import SPARE, Sweep, WrongCall
+from pytest_ascend.operators.sweep import SPARE, SweepReference, WrongCall
 from pytest_ascend.operators.target import BACKWARD, Target
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.inputs import Chance
-from pytest_ascend.system.errors import told
+from pytest_ascend.system.errors import as_error
 from pytest_ascend.system.files import read_regular, strict_json, write_if_new
 
 #: The property of exploring cases, and of cases kept from findings.
@@ -107,7 +107,7 @@ def explore(
     quiet = replace(compare, note=verdicts.append)
     try:
         while not turn or (time.monotonic() < until and turn < _ROUNDS):
-            target.ask(Sweep.of(target.operator, target.case.dtype, range(CALLS), seed=seed * _ROUNDS + turn))
+            target.ask(SweepReference.of(target.operator, target.case.dtype, range(CALLS), seed=seed * _ROUNDS + turn))
             found = sweep.run(target, quiet)
             found["arguments"] = max(0, found["arguments"] - asked["arguments"])  # each is counted once
             asked += found
@@ -141,7 +141,7 @@ def write(folder: Path, finding: Finding) -> Path:
 
 def read(path: Path) -> Finding:
     """Read a finding's file. Raises UsageError if it is not one."""
-    with told(f"{path} is not a finding", "give a file of ascend-report/findings", *_OTHERS, why=str):
+    with as_error(f"{path} is not a finding", "give a file of ascend-report/findings", *_OTHERS, why=str):
         return Finding.from_dict(strict_json(read_regular(path, _LIMIT_BYTES)))
 
 
@@ -149,7 +149,7 @@ def kept(path: Path) -> tuple[Finding, ...]:
     """Return the kept findings, none without a file. Raises UsageError for a damaged one."""
     if not path.exists():
         return ()
-    with told(f"{path} cannot be read", "put the earlier version of the file back", *_OTHERS, why=str):
+    with as_error(f"{path} cannot be read", "put the earlier version of the file back", *_OTHERS, why=str):
         rows = strict_json(read_regular(path, _LIMIT_BYTES))
         return tuple(Finding.from_dict(each) for each in rows)
 
@@ -173,7 +173,9 @@ def cases_of(findings: Iterable[Finding], families: Mapping[str, str]) -> tuple[
     )
 
 
-def sweep_of(operator: Operator, dtype: str, findings: Iterable[Finding]) -> Sweep:
+def sweep_of(operator: Operator, dtype: str, findings: Iterable[Finding]) -> SweepReference:
     """Return the reference for the findings of an operator in a dtype."""
-    mine = [each for each in findings if (each.operator, each.dtype) == (operator.name, dtype)]
-    return replace(Sweep.of(operator, dtype), calls=tuple(each.generated(operator) for each in mine), seed=None)
+    calls = tuple(
+        each.generated(operator) for each in findings if (each.operator, each.dtype) == (operator.name, dtype)
+    )
+    return replace(SweepReference.of(operator, dtype), calls=calls, seed=None)

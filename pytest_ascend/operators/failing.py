@@ -25,7 +25,7 @@ from pytest_ascend.precision.nested import widened
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.program import difference, passes, pinning, worst_leaf
 from pytest_ascend.system import bundled
-from pytest_ascend.system.errors import UsageError, told
+from pytest_ascend.system.errors import UsageError, as_error
 from pytest_ascend.system.files import read_regular, write_file
 from pytest_ascend.system.text import one_line
 
@@ -86,7 +86,7 @@ class SavedCall:
         """Read a file. Raises UsageError if it is none, or damaged."""
         hint = "start the program in the folder of the run, or give the path of the file in ascend-report/calls"
         kinds = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError)
-        with told(f"{path} is no saved call", hint, *kinds, why=lambda error: one_line(str(error))[:200]):
+        with as_error(f"{path} is no saved call", hint, *kinds, why=lambda error: one_line(str(error))[:200]):
             golden = decode(read_regular(path, 2 * LARGEST_BYTES))
             meta = dict(golden.meta)
             named = {name: read(value, functools.partial(_kept, golden.tensors)) for name, value in meta.items()}
@@ -251,11 +251,12 @@ def _saved(
         grad_outputs: list[torch.Tensor] = []
         if is_back:
             operator, compute = target.operator, target.operator.definition or target.operator.function
-            plain = target.arguments(replace(call, layout=calling.as_it_is), CPU)
+            plain = target.arguments(replace(call, layout=calling.preserve_layout), CPU)
             plain = calling.on_tensors(widened, plain) if operator.definition else plain
             calling.with_grad(call.sample, plain, target.dtype)
-            above = calling.upstream(operator, call.sample, calling.forward(operator, compute, *plain), target.dtype)
-            grad_outputs = [call.layout(each, CPU) for each in above]
+            outputs = calling.forward(operator, compute, *plain)
+            drawn = calling.upstream(operator, call.sample, outputs, target.dtype)
+            grad_outputs = [call.layout(each, CPU) for each in drawn]
     except RuntimeError as error:
         raise Unwritable(f"the CPU does not compute it in {target.case.dtype}: {error}") from error
     if target.case.property == "in-place" and call.label == "stepped":

@@ -137,7 +137,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
         )
         for position, ((index, template), how, placed) in enumerate(three):
             sizes, axis = resized[position]
-            # Roundings of a long sum of equal numbers have one sign.
+            # Not a long sum of one number: its rounding errors have one sign.
             how = AS_THEY_ARE if axis == "large" and how == "equal" and operator.terms > 1 else how  # noqa: PLW2901
             key = f"{FROM_TABLE}{operator.name}/{dtype}/{seed}/{number}/{position}"
             if can_regenerate(operator, template):
@@ -310,7 +310,7 @@ def with_a_number(operator: Operator, template: Sample, number: int) -> Sample:
 def _laid_out(operator: Operator, sample: Sample, layout: str, number: int, call_number: int) -> tuple[Sample, str]:
     """Return the call with its tensors laid out: in turn the first, all of them or the last; and the layout of all.
 
-    A kernel that takes the strides of one tensor for those of another is right where all have the same.
+    A kernel that reads one tensor by the strides of another would pass if all had the same.
     """
     count = len(sample.values())
     places = ((0,), range(count), (count - 1,))[number % 3 if count > 1 else 1]

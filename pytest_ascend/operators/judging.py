@@ -27,7 +27,7 @@ from pytest_ascend.precision.nested import widened
 from pytest_ascend.records.record import CallDigests
 from pytest_ascend.records.verdict import Limit
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
-from pytest_ascend.system.dispatching import unseen
+from pytest_ascend.system.dispatching import no_dispatch
 from pytest_ascend.system.groups import by_key
 
 #: Gradients are computed from the forward result, whose error may be up to three times that of rounding alone.
@@ -98,9 +98,11 @@ def sizes_of_sums(
     has_sums = operator.traits.broadcasts if backward else operator.terms > 1
     if not has_sums or not any(0 < each.numel() <= FEW for each in calling.tensors(wanted)):
         return []
-    with unseen():
+    with no_dispatch():
         shapes = [tuple(each.shape) for each in calling.tensors(sample.arguments(operator.name, dtype))]
-        compute = partial(call_changed, operator.function, operator, sample, dtype, above=widened, backward=backward)
+        compute = partial(
+            call_changed, operator.function, operator, sample, dtype, grad_outputs=widened, backward=backward
+        )
         try:
             if backward:  # an element has as many terms as results that it is broadcast to
                 whole = np.broadcast_shapes(*shapes)
@@ -209,7 +211,7 @@ def digest(values: Sequence[torch.Tensor | None]) -> str:
 
 def call_digests(operator: Operator, inputs: str, outputs: Tensors, *, backward: bool) -> CallDigests:
     """Return a call's digests, and whether every correct device gives these bits: for moved or integer results."""
-    with unseen():
+    with no_dispatch():
         is_whole = not any(out is not None and (out.is_floating_point() or out.is_complex()) for out in outputs)
         is_exact = is_whole or (operator.exactness == MOVE and not backward)
         return CallDigests(inputs, digest(outputs), is_exact)
@@ -282,7 +284,7 @@ def _error(expected: torch.Tensor, dtype: torch.dtype, ulps: float, *, together:
 
 def signs(values: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
     """Return where numbers are negative or a negative zero; NaN has no sign."""
-    with unseen():
+    with no_dispatch():
         return [each.signbit() & ~each.isnan() for each in values if each is not None and each.is_floating_point()]
 
 
@@ -306,7 +308,7 @@ def judge_call(target: Target, compare: PrecisionCompare, call: Call, actual: Te
     sums: list[float | None] = []
     if call.direction != IN_PLACE:
         sums = sizes_of_sums(operator, call.sample, target.dtype, wanted, backward=backward)
-    with unseen():
+    with no_dispatch():
         if not sums:
             summed = backward and _is_a_sum(target, call)
             how = settings(operator, {name: result}, terms=terms, backward=backward, summed=summed)
@@ -329,7 +331,7 @@ def determined(target: Target, call: Call, actual: Tensors, result: Results) -> 
         return None
     args, kwargs = target.on_cpu(call.sample)
     asked = OpenCall(*PROMISES[target.operator.function], args, kwargs, ())
-    with unseen():
+    with no_dispatch():
         try:
             both = (actual, result.reference_runs[0])
             return [asked.determined(each[0] if len(each) == 1 else each) for each in both]
@@ -341,7 +343,7 @@ def has_ties(target: Target, call: Call) -> bool:
     """Whether a gradient may go to any of several equal elements."""
     if target.operator.function not in PROMISES:
         return False
-    with unseen():
+    with no_dispatch():
         data = calling.tensors(target.on_cpu(call.sample))[0].reshape(-1).sort().values
         return bool((data.diff() == 0).any())
 
@@ -354,30 +356,30 @@ def note_shortly(note: Callable[[Verdict], None], verdict: Verdict) -> None:
 
 def _note_again(compare: PrecisionCompare, backward: bool, verdict: Verdict) -> None:
     """Look at a verdict on a function of single elements once more, and note it. Raises Disagreement."""
-    final = too_far(verdict, backward=backward)
+    final = with_ulp_cap(verdict, backward=backward)
     compare.note(final)
     if verdict.agrees and not final.agrees:
         raise Disagreement(final.message)
 
 
-def too_far(verdict: Verdict, *, backward: bool) -> Verdict:
-    """Return the verdict on a function of single elements; it disagrees where one is off by more ulp than any may be.
+def with_ulp_cap(verdict: Verdict, *, backward: bool) -> Verdict:
+    """Return the verdict on a pointwise function, which disagrees if one element exceeds a cap on its error in ulp.
 
-    That is three ulp for rounding, as the judge has it, and twice what reference runs are off by beyond theirs. The
-    judge takes errors of reference runs for a sample of what may come, and allows three times as much at the edge of an
-    octave. But the one that is off by two ulp in each element is off by all that is allowed. Where the CPU's own result
-    is off by more, as where numbers nearly cancel, and for few elements, which may not show it, the judge knows better.
+    The cap is three ulp for rounding, and twice the excess of reference runs over half an ulp. The error model allows
+    three times the largest error of reference runs at the edge of an octave, although the perturbed run already uses
+    the whole allowance. Its verdict stands for few elements, and where the CPU's own result is further off, as where
+    numbers nearly cancel.
     """
     if not verdict.agrees:
         return verdict
     leaves = verdict.leaves or (verdict,)
-    judged = [_single_too_far(each, backward=backward) for each in leaves]
+    judged = [_leaf_with_ulp_cap(each, backward=backward) for each in leaves]
     is_new = any(found is not each for found, each in zip(judged, leaves, strict=True))
     return one_verdict(judged, verdict.path) if is_new else verdict
 
 
-def _single_too_far(leaf: Verdict, *, backward: bool) -> Verdict:
-    """Return the verdict on one tensor, which disagrees where an element is off by more than any may be."""
+def _leaf_with_ulp_cap(leaf: Verdict, *, backward: bool) -> Verdict:
+    """Return the verdict on one tensor, which disagrees if one element exceeds the cap."""
     off, shown, count = (leaf.metrics.get(key) for key in ("ulp_max", "reference_ulp_max", "count"))
     if off is None or shown is None or count is None:  # another standard was asked for
         return leaf
@@ -411,7 +413,7 @@ def _terms(target: Target, call: Call) -> int:
 
 
 def _is_a_sum(target: Target, call: Call) -> bool:
-    """Whether a gradient is a sum of those from above, each times a number, over a window: that of a pool is.
+    """Whether a gradient is a weighted sum of incoming gradients over a window, as that of a pool is.
 
     Of few, those that cancel show too little.
     """
@@ -441,7 +443,7 @@ def reached(operator: Operator, sample: Sample, dtype: torch.dtype, *, backward:
     With ``backward``, how many results depend on an element, whose gradient is the sum of as many terms. Twice as many
     are returned, as others may have some more; more than there are where that cannot be found out.
     """
-    with unseen(), torch.enable_grad():
+    with no_dispatch(), torch.enable_grad():
         given = sample.arguments(operator.name, dtype)
         args, kwargs = calling.on_tensors(lambda each: widened(each).nan_to_num(1.0, 1.0, 1.0), given)
         (leaf,) = calling.tensors((args, kwargs))
@@ -457,16 +459,16 @@ def reached(operator: Operator, sample: Sample, dtype: torch.dtype, *, backward:
 def _contributions(found: torch.Tensor, leaf: torch.Tensor) -> int:
     """Return how many elements of the result contribute to one of a gradient; _UNKNOWN if that is more than their sum.
 
-    A gradient is linear in those from above: its own gradient tells from which results it comes. That of a
+    A gradient is linear in the incoming one: its own gradient tells from which results it comes. That of a
     normalization depends on the input as well.
     """
-    above = torch.ones_like(found, requires_grad=True)
+    grad_output = torch.ones_like(found, requires_grad=True)
     try:
-        (gradient,) = torch.autograd.grad(found, leaf, above, create_graph=True)
+        (gradient,) = torch.autograd.grad(found, leaf, grad_output, create_graph=True)
         (of_input,) = torch.autograd.grad(gradient.sum(), leaf, retain_graph=True, allow_unused=True)
     except RuntimeError:  # it has no gradient of its own
         return _UNKNOWN
-    return _UNKNOWN if of_input is not None and of_input.any() else _dependencies(gradient, above)
+    return _UNKNOWN if of_input is not None and of_input.any() else _dependencies(gradient, grad_output)
 
 
 def _dependencies(results: torch.Tensor, on: torch.Tensor) -> int:

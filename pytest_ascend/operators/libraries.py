@@ -10,7 +10,7 @@ import torch
 
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.system import bundled
-from pytest_ascend.system.errors import UsageError, choice, told, with_type
+from pytest_ascend.system.errors import UsageError, as_error, choice, with_type
 from pytest_ascend.system.text import one_line
 
 
@@ -40,7 +40,7 @@ def load(name: str) -> None:
     library, before = LIBRARIES[name], _registered()
     message = f"--ascend-library={name}: {library.module} cannot be imported"
     hint = "install it in this Python, built for this CANN and this torch_npu"
-    with told(message, hint, Exception, why=lambda error: one_line(with_type(error))[:300]):
+    with as_error(message, hint, Exception, why=lambda error: one_line(with_type(error))[:300]):
         module, _, function = library.prepare.partition(":")
         if module:
             getattr(importlib.import_module(module), function)()

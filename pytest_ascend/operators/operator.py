@@ -50,7 +50,7 @@ class Family:
     sums_windows: bool = False
     sums_inputs: bool = False
     sums_all: bool = False
-    #: Elements are moved or, in the gradient, added up: NaN from above stays NaN where it goes.
+    #: Elements are moved or, in the gradient, added up: NaN in an incoming gradient stays NaN.
     moves_elements: bool = False
     #: A loss with ``reduction`` may compare two tensors of one shape element by element.
     has_losses: bool = False

@@ -18,9 +18,9 @@ from pytest_ascend.operators.calling import Layout
 from pytest_ascend.operators.operator import ARITHMETIC, MOVE, STORED, Operator, chosen
 from pytest_ascend.operators.samples import EXACT, Sample
 from pytest_ascend.precision.formats import REAL_PARTS
+from pytest_ascend.precision.kernel_fallbacks import active
 from pytest_ascend.precision.nested import widened
-from pytest_ascend.precision.stand_ins import active
-from pytest_ascend.system.dispatching import HALF, ROUNDED_INSIDE, in_rounded_steps, lacks_half, unseen
+from pytest_ascend.system.dispatching import HALF, ROUNDED_INSIDE, in_rounded_steps, lacks_half, no_dispatch
 from pytest_ascend.system.errors import GoldenError
 from pytest_ascend.system.programs import for_now
 
@@ -82,7 +82,7 @@ class Definition:
         """
         key = (sample.name, dtype, backward, active())
         if key not in self._known:
-            with unseen():
+            with no_dispatch():
                 self._known[key] = self._computed(sample, dtype, backward=backward)
         return self._known[key]
 
@@ -184,11 +184,11 @@ def call_changed(  # noqa: PLR0917 - an operator, its call, and how its inputs a
     given: Any = None,
     *,
     backward: bool,
-    above: Change | None = None,
+    grad_outputs: Change | None = None,
 ) -> Tensors:
     """Call, or differentiate, with inputs and grad_outputs changed in the same way: to float64, or in layout.
 
-    ``above`` changes the grad_outputs in another way.
+    ``grad_outputs`` changes the grad_outputs in another way.
     """
     # What is given stays as it is: it neither requires gradients nor is changed.
     copied = partial(calling.map_storage, torch.clone)
@@ -198,7 +198,7 @@ def call_changed(  # noqa: PLR0917 - an operator, its call, and how its inputs a
     outputs = calling.forward(operator, function, args, kwargs)
     if not backward:
         return [*outputs]
-    other = above or change
+    other = grad_outputs or change
     return calling.back(
         operator, outputs, leaves, lambda its: [other(up) for up in calling.upstream(operator, sample, its, kind)]
     )
@@ -277,7 +277,7 @@ def stored_results(  # noqa: PLR0917
     tensors = golden_of(store, operator).tensors
     names = (tensor_name(dtype, part, sample, position) for position in itertools.count())
     found = list(itertools.islice(names, count) if count else itertools.takewhile(tensors.__contains__, names))
-    with unseen():
+    with no_dispatch():
         expected, *runs = zip(*(_result(tensors, name) for name in found), strict=True) if found else [()] * _SIDES
     return Results(list(expected), tuple(map(list, runs)))
 
@@ -305,13 +305,13 @@ def in_any_order(
     is_sum = operator.exactness == MOVE if backward else operator.exactness == ARITHMETIC and operator.terms > 1
     if dtype not in HALF or not is_sum or sample.group == EXACT:
         return results
-    with unseen():
+    with no_dispatch():
         pairs = zip(results.expected, results.reference_runs[0], strict=True)
         known = ((own, x) for x, own in pairs if x is not None and own is not None and own.is_floating_point())
         is_rounded = any(not own.equal(x.to(own.dtype)) and bool(own.isfinite().all()) for own, x in known)
         if not (is_rounded or operator.traits.sums_inputs):
             return results
-        compute = partial(call_changed, operator.function, operator, sample, dtype, above=calling.magnitude)
+        compute = partial(call_changed, operator.function, operator, sample, dtype, grad_outputs=calling.magnitude)
         try:
             found = compute(widened if backward else calling.magnitude, backward=backward)
         except (RuntimeError, TypeError, ValueError):  # it takes no float64, or no positive numbers

@@ -17,7 +17,7 @@ from pytest_ascend.operators.target import placed
 from pytest_ascend.records.outcome import Unsupported
 from pytest_ascend.run.comparing import Disagreement, refusal
 from pytest_ascend.run.outcomes import classify
-from pytest_ascend.system.dispatching import torch_is_before, unseen
+from pytest_ascend.system.dispatching import no_dispatch, torch_is_before
 
 #: What an argument is replaced by: an integer by one that is more than there are dimensions, rows, groups ...
 _OTHERS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
@@ -47,12 +47,12 @@ def check(operator: Operator, given: Any, device: torch.device, turn: int) -> No
     ]
     for number in range(min(_AT_ONCE, len(changes))):
         place, what, change = changes[(turn * _AT_ONCE + number) % len(changes)]
-        with unseen():
+        with no_dispatch():
             places = itertools.count()
             try:
                 wrong = on_leaves(lambda leaf: change(leaf) if next(places) == place else leaf, given)  # noqa: B023
                 wrong = calling.on_tensors(torch.clone, wrong)
-                there = placed(wrong, calling.as_it_is, device)
+                there = placed(wrong, calling.preserve_layout, device)
                 before = [each.clone() for each in calling.tensors(wrong)]
             except (IndexError, RuntimeError):  # there are no rows, or no such dimension
                 continue
@@ -64,7 +64,7 @@ def check(operator: Operator, given: Any, device: torch.device, turn: int) -> No
         said = f"{operator.name} of {shapes}, whose argument {place} {what}"
         if _refused(operator, there, device) is None:
             raise Disagreement(f"{said}: nothing is raised; the CPU raises {type(wanted).__name__}: {wanted}"[:600])
-        with unseen():
+        with no_dispatch():
             left: Mapping[str, Tensors] = {"": [each.cpu() for each in calling.tensors(there)]}
             if not any(alike(left, {"": [*tensors]}) for tensors in (before, calling.tensors(wrong))):
                 raise Disagreement(f"{said}: it is refused, but an input is not what it was")

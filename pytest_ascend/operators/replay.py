@@ -17,11 +17,11 @@ from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.operator import ALL_OUTPUTS, BOOL, FLOATS, INTS, Operator
 from pytest_ascend.operators.reference import Definition, Results, Tensors
 from pytest_ascend.operators.samples import Sample, StoredTensor, laid_out
-from pytest_ascend.precision.stand_ins import active
+from pytest_ascend.precision.kernel_fallbacks import active
 from pytest_ascend.records.case import REPEAT
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.system.dispatching import unseen
-from pytest_ascend.system.errors import GoldenError, told
+from pytest_ascend.system.dispatching import no_dispatch
+from pytest_ascend.system.errors import GoldenError, as_error
 from pytest_ascend.system.files import read_regular
 
 #: The list of recorded operators, which is written when their goldens are built, and its largest size in bytes.
@@ -66,7 +66,7 @@ def load(path: Path = PATH) -> dict[str, Entry]:
     """Return all entries, by name. Raises UsageError if the file is missing or damaged."""
     message = f"the list of recorded operators cannot be read: {path}"
     hint = "reinstall pytest-ascend; in a checkout: pytest-ascend baseline build ops/opinfo"
-    with told(message, hint, OSError, ValueError, msgspec.MsgspecError, why=str):
+    with as_error(message, hint, OSError, ValueError, msgspec.MsgspecError, why=str):
         entries = msgspec.json.decode(read_regular(path, LARGEST_BYTES), type=list[Entry])
     return {each.name: each for each in entries}
 
@@ -137,7 +137,7 @@ class Recording:
         if self._definition and active() == "reference":
             return self._definition.expect(sample, dtype, backward=backward)
         part = "backward" if backward else "forward"
-        with unseen():
+        with no_dispatch():
             numbers, *reference_runs = self._recorded[self._position[sample.name]]["dtypes"][dtype][part]
             expected: Tensors = [None if each is None else self._tensor(each) for each in numbers]
             return Results(expected, tuple([*self._reference_runs(expected, each)] for each in reference_runs))

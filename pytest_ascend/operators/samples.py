@@ -503,7 +503,7 @@ class Sample:
         return sum(math.prod(sizes.get(size, size) for size in each.shape) for each in self.values())
 
     def stream(self, operator: str) -> str:
-        """Return the key of the random streams of its tensors, and of the gradients from above."""
+        """Return the key of the random streams of its tensors, and of the incoming gradients."""
         return f"{FROM_TABLE if self.generated else 'ops/'}{operator}/{self.name}"
 
     def arguments(self, operator: str, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:

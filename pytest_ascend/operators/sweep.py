@@ -21,7 +21,7 @@ from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.precision.canaries import Canaries
 from pytest_ascend.records.case import SWEEP_SEED, Measure
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare, agrees, in_time
-from pytest_ascend.system.dispatching import unseen
+from pytest_ascend.system.dispatching import no_dispatch
 
 #: The calls of a case, by its property: what is asked at level standard is not asked again at full.
 CALLS = {"sweep": range(24), "sweep-more": range(24, 216)}
@@ -32,7 +32,7 @@ _TIMES, _SPARE_S = 20, 0.004
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class SweepReference:
     """The reference of generated calls, computed when needed: by the operator's ``definition`` where it is given.
 
     ``seed`` is that of the calls, None where they are given.
@@ -47,7 +47,7 @@ class Sweep:
     @classmethod
     def of(
         cls, operator: Operator, dtype: str, *which: range, seed: int | str = SWEEP_SEED, defined: bool = False
-    ) -> Sweep:
+    ) -> SweepReference:
         """Generate the calls of an operator with these numbers: each range begins with a multiple of three."""
         calls = tuple(call for part in which for call in generate(operator, dtype, part.stop, seed, part.start))
         return cls(operator, dtype, calls, seed, Definition(operator) if defined else None)
@@ -64,7 +64,7 @@ class Sweep:
 
     def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
         """Return the expected results of a call, or its gradients. Raises the CPU's error if it is not legal."""
-        with unseen():
+        with no_dispatch():
             if self.definition:
                 return self.definition.expect(sample, dtype, backward=backward)
             return reference.computed(self.operator, sample, dtype, backward=backward)
@@ -73,7 +73,7 @@ class Sweep:
         """Return the expected results with the only reference run that is known; None if they need more."""
         if self.definition or call.direction == IN_PLACE:
             return None
-        with unseen():
+        with no_dispatch():
             exact = reference.computed(self.operator, call.sample, self.dtype, (), backward=call.direction == BACKWARD)
         return Results(exact.expected, (usual,))
 
@@ -93,7 +93,7 @@ class Sweep:
 
     def _results(self, call: Call, given: Any) -> Tensors | None:
         args, kwargs = given
-        with unseen():  # some calls that the operator leaves out end the process
+        with no_dispatch():  # some calls that the operator leaves out end the process
             if callable(self.operator.sweep) and not self.operator.sweep(*args, **kwargs):
                 return None
         if self.definition:
@@ -107,7 +107,7 @@ class Sweep:
 
     def _changed(self, call: Call, given: Any) -> Tensors | None:
         kind = getattr(torch, self.dtype)
-        with unseen():
+        with no_dispatch():
             if not (kind.is_floating_point or kind.is_complex):
                 first = reference.own_forward(self.operator, given, _copied(call.layout), kind)[0]
                 if first is not None and not torch.can_cast(first.dtype, kind):
@@ -154,7 +154,7 @@ def check(target: Target, compare: PrecisionCompare) -> None:
     """
     target.varied = run(target, compare)
     if not target.varied:
-        sweep = _sweep_of(target)
+        sweep = _generated(target)
         try:
             sweep.expect(sweep.calls[0].sample, sweep.dtype)
         except NotImplementedError:  # this torch does not have the operator
@@ -171,7 +171,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     The names are "size empty", "values sorted", "layout transposed", "way backward" ...; "arguments" counts the table's
     calls, each with its own arguments, that were used.
     """
-    asked, canaries = _sweep_of(target), compare.canaries
+    asked, canaries = _generated(target), compare.canaries
     compare = replace(compare, note=partial(judging.note_shortly, compare.note), canaries=None)
     answered: list[tuple[Call, Pair]] = []
     varied: Counter[str] = Counter()
@@ -190,7 +190,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
                 varied.update(f"{kind} {what}" for kind, what in zip(AXES, each.axes, strict=True))
                 templates.add(each.template)
             if number % _DIGEST_EVERY == 0:
-                with unseen():
+                with no_dispatch():
                     inputs = judging.digest(calling.tensors(target.on_cpu(each.sample))) if is_forward else inputs
                 backward = call.direction == BACKWARD
                 compare.digests[call.name] = judging.call_digests(target.operator, inputs, pair[0], backward=backward)
@@ -200,8 +200,8 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
             else:
                 doubtful.append((call, pair))
     if exact:
-        text = f"{target.operator.name}, {len(exact)} as the CPU has them"
-        with unseen():
+        text = f"{target.operator.name}, {len(exact)} results bit-identical to the CPU's"
+        with no_dispatch():
             compare(*(judging.joined(every) for every in zip(*exact, strict=True)), standard="binary", name=text)
     for number, (call, pair) in enumerate(doubtful):
         is_first = not (exact or number)  # a log tells a case without a verdict from one that compared nothing
@@ -235,22 +235,22 @@ def _plant(target: Target, canaries: Canaries, answered: Sequence[tuple[Call, Pa
 
 
 def note(varied: Mapping[str, int], measure: Measure) -> None:
-    """Write what generated calls varied to the log, as "asked_size_empty" and the like."""
+    """Write what generated calls varied to the log, as "generated_size_empty" and the like."""
     for what, count in sorted(varied.items()):
-        measure(f"asked_{what.replace(' ', '_')}", count)
+        measure(f"generated_{what.replace(' ', '_')}", count)
 
 
 def _passes_quickly(target: Target, compare: PrecisionCompare, call: Call, pair: Pair) -> bool:
     """Whether a call passes beside the reference run that made it legal; if not, it may beside more of them.
 
-    That is plain where each number is as near to the exact one as that of the run, which has no verdict of its own.
+    The error model is not needed where every element is at least as accurate as the CPU's.
     """
     actual, usual = pair
-    result = _sweep_of(target).expect_beside(usual, call)
+    result = _generated(target).expect_beside(usual, call)
     if result is None:
         return False
     if target.operator.exactness == FUNCTION or target.operator.terms > 1:  # others are rounded once
-        with unseen():
+        with no_dispatch():
             if judging.is_as_near(actual, result):
                 return True
     return agrees(lambda each: judging.judge_call(target, each, call, actual, result), compare)
@@ -286,15 +286,15 @@ def _judge_or_shrink(target: Target, compare: PrecisionCompare, call: Call, actu
         raise WrongCall(str(of_smaller or error), smallest if of_smaller else generated, call.direction) from error
 
 
-def _sweep_of(target: Target) -> Sweep:
-    assert isinstance(target.reference, Sweep)  # noqa: S101 - a case of this kind has such a reference
+def _generated(target: Target) -> SweepReference:
+    assert isinstance(target.reference, SweepReference)  # noqa: S101 - a case of this kind has such a reference
     return target.reference
 
 
 def _call(target: Target, each: Generated, direction: str = "") -> Call:
     layouts = target.layouts() if target.operator.layouts else {}
     label = ", ".join(filter(None, (each.layout, direction)))
-    return Call(each.sample, layouts.get(each.layout, calling.as_it_is), direction, label, each)
+    return Call(each.sample, layouts.get(each.layout, calling.preserve_layout), direction, label, each)
 
 
 def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
@@ -310,7 +310,7 @@ def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
     if each.number % _OTHER_DTYPE_EVERY == 0:
         target.run_in_other_dtype(each.sample)
     is_asked = target.case.dtype == target.operator.dtypes[0] and each.number < _REFUSED_BESIDE
-    if is_asked and target.operator.refuses and not (target.origin or _sweep_of(target).definition):
+    if is_asked and target.operator.refuses and not (target.origin or _generated(target).definition):
         refusing.check(target.operator, target.on_cpu(each.sample), target.device, each.number)
 
     def made() -> tuple[Tensors, Tensors]:  # with gradients, the results of one call, as a training has them
@@ -366,7 +366,7 @@ def _usual(target: Target, call: Call) -> Tensors | None:
         given = target.on_cpu(call.sample)
     except (ValueError, RuntimeError):  # these sizes do not match these numbers
         return None
-    return _sweep_of(target).usual(call, given)
+    return _generated(target).usual(call, given)
 
 
 def _pair(target: Target, call: Call) -> Pair | None:
@@ -379,5 +379,5 @@ def _pair(target: Target, call: Call) -> Pair | None:
 
 
 def _alike(pair: Pair) -> tuple[judging.Joined, judging.Joined] | None:
-    with unseen():
+    with no_dispatch():
         return judging.alike({"": pair[0]}, {"": pair[1]})

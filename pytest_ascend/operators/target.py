@@ -18,7 +18,7 @@ from pytest_ascend.operators.samples import LONG, Sample, on_leaves
 from pytest_ascend.precision.nested import widened
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement
-from pytest_ascend.system.dispatching import unseen
+from pytest_ascend.system.dispatching import no_dispatch
 
 #: Directions of a call beside "", for its results: for the gradients of its inputs, or to change its first tensor.
 BACKWARD, IN_PLACE = "backward", "in place"
@@ -36,7 +36,7 @@ class Call:
     """
 
     sample: Sample
-    layout: Layout = calling.as_it_is
+    layout: Layout = calling.preserve_layout
     direction: str = ""
     label: str = ""
     origin: Generated | None = None
@@ -92,7 +92,7 @@ class Target:
         """Return the arguments of a sample on the CPU: a tuple and a dictionary."""
         if sample.name in self._inputs:
             return self._inputs[sample.name]
-        with unseen():
+        with no_dispatch():
             sampled = sample.arguments(self.operator.name, self.dtype)
         if self.device.type != "cpu":  # without a copy, the inputs themselves would be written to
             self._inputs[sample.name] = sampled
@@ -102,7 +102,7 @@ class Target:
         """Return the arguments of a call on a device, by default the one under test; the call is the latest then."""
         self.note(call)
         given = self.on_cpu(call.sample)
-        with unseen():  # copies only
+        with no_dispatch():  # copies only
             return placed(given, call.layout, device or self.device)
 
     def expect(self, call: Call) -> Results:
@@ -144,12 +144,12 @@ class Target:
         # Neighbouring numbers are far apart; of integers, there are few.
         other = max(alike, key=lambda each: torch.finfo(each).eps if each.is_floating_point else -each.itemsize)
         try:
-            with unseen():
+            with no_dispatch():
                 given = sample.arguments(self.operator.name, other)
                 if not any(each.dtype is other for each in calling.tensors(given)):
                     return  # drawn by a user's function
                 own_forward(self.operator, given, torch.clone, other)
-                there = placed(given, calling.as_it_is, self.device)
+                there = placed(given, calling.preserve_layout, self.device)
             forward(self.operator, self.operator.function, *there)
         except Exception:  # noqa: BLE001, S110 - neither is this call legal, nor is it the one that is asked for
             pass
@@ -157,7 +157,7 @@ class Target:
     def fetched(self, outputs: Iterable[torch.Tensor | None]) -> Tensors:
         """Copy results to the CPU. Raises Disagreement if they are on another device than expected."""
         found: Tensors = []
-        with unseen():
+        with no_dispatch():
             for each in outputs:
                 if each is not None and each.device != self.device:
                     raise Disagreement(f"{self.operator.name}: a result is on {each.device} instead of {self.device}")
@@ -169,7 +169,7 @@ class Target:
         sample = call.sample
 
         def grad_outputs(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-            with unseen():
+            with no_dispatch():
                 if sample.name not in self._grad_outputs:
                     self._grad_outputs[sample.name] = upstream(self.operator, sample, outputs, self.dtype)
                 return [call.layout(each, self.device) for each in self._grad_outputs[sample.name]]
@@ -206,6 +206,6 @@ def in_dtype(results: Results, dtype: torch.dtype) -> Results:
     """Return results as stored in a tensor of this dtype: comparisons give 0 and 1."""
     if results.first.dtype is not torch.bool or dtype is torch.bool:
         return results
-    with unseen():
+    with no_dispatch():
         written: torch.Tensor = results.first.to(dtype)
         return Results([widened(written)], tuple([written] for _ in results.reference_runs))

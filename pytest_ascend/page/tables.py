@@ -31,9 +31,9 @@ _TIMES = ("device_p50_us", "latency_p50_us")
 LINES_LIMIT, OPERATORS_LIMIT = 300, 2000
 #: The name of the figure, as a measurement's.
 SPEED_UP = "speed_up"
-#: What generated calls vary: each case's log has the counts, as "asked_size_empty".
+#: What generated calls vary: each case's log has the counts, as "generated_size_empty".
 _KINDS = ("arguments", "size", "values", "layout", "way")
-_ASKED, _ARGUMENTS = "asked_", "asked_arguments"
+_ASKED, _ARGUMENTS = "generated_", "generated_arguments"
 #: Charts in one section. The least number of a model's tensors for a chart.
 CHARTS_LIMIT, LAYERS_FROM = 96, 8
 #: Part of a series' name -> its axis, and the series with the labels; None if the positions are counted.

@@ -20,8 +20,13 @@ from torch import Tensor, nn
 from pytest_ascend.parity.training import Recipe, changes, optimizer_state, running_statistics, steps
 from pytest_ascend.precision import Samples, compare
 from pytest_ascend.precision.formats import ALLOWANCES, INTEGERS
+from pytest_ascend.precision.kernel_fallbacks import (
+    autocast_elsewhere,
+    kernel_fallbacks,
+    products_in_float32,
+    without_onednn,
+)
 from pytest_ascend.precision.orders import other_order
-from pytest_ascend.precision.stand_ins import autocast_elsewhere, products_in_float32, stand_ins, without_onednn
 from pytest_ascend.run import inputs
 
 #: Computed tensors, by kind ("forward", "gradients") and then by name.
@@ -35,7 +40,7 @@ MOVES = 5
 
 #: Units of float32 by which a weight moves under autocast, so that some round to a neighbouring value: half a unit
 #: of bfloat16 or float16 is 2**15 or 2**12 units of float32.
-MOVED_BY = {None: 1, torch.bfloat16: 2**14, torch.float16: 2**11}
+PERTURBATIONS = {None: 1, torch.bfloat16: 2**14, torch.float16: 2**11}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +87,9 @@ def reference(
     ``orders``, reference runs in other orders of summation are added: after few steps, moved weights show less than
     these.
     """
-    by = MOVED_BY[autocast]
+    by = PERTURBATIONS[autocast]
     moved = (move(copy.deepcopy(model), f"move {number}", by) for number in range(moves))
-    with products_in_float32(), stand_ins([]):
+    with products_in_float32(), kernel_fallbacks([]):
         reference_runs = [in_dtype(each) for each in (copy.deepcopy(model), *moved)]
         with other_order(), autocast_elsewhere():
             reference_runs.append(in_dtype(copy.deepcopy(model)))

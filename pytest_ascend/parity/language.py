@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.migration.target import TargetModel
-from pytest_ascend.parity.ensemble import MOVED_BY, move
+from pytest_ascend.parity.ensemble import PERTURBATIONS, move
 from pytest_ascend.parity.training import moved
 from pytest_ascend.precision import Samples
 from pytest_ascend.precision.capture import Autocast, casting
 from pytest_ascend.precision.formats import ALLOWANCES
+from pytest_ascend.precision.kernel_fallbacks import kernel_fallbacks, products_in_float32
 from pytest_ascend.precision.orders import other_order
-from pytest_ascend.precision.stand_ins import products_in_float32, stand_ins
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.errors import UsageError
@@ -126,15 +126,15 @@ class Generation:
         cpu, still = torch.device("cpu"), copy.deepcopy(target.model).eval().to(dtype)
         actual = of_target(target, device, dtype, autocast)
         wide = copy.deepcopy(still).double()
-        with stand_ins([], wide=True):
+        with kernel_fallbacks([], wide=True):
             exact = continued(wide, target.kwargs, cpu, None, actual.tokens)
 
         def run(model: nn.Module) -> Continuation:
             return continued(model, target.kwargs, cpu, autocast, actual.tokens)
 
-        with products_in_float32(), stand_ins([]):
+        with products_in_float32(), kernel_fallbacks([]):
             runs = [run(copy.deepcopy(still))]
-            runs += [run(move(copy.deepcopy(still), f"move {each}", MOVED_BY[autocast])) for each in range(MOVES)]
+            runs += [run(move(copy.deepcopy(still), f"move {each}", PERTURBATIONS[autocast])) for each in range(MOVES)]
             for number in ORDERS:
                 with other_order(number):
                     runs.append(run(copy.deepcopy(still)))

@@ -282,7 +282,9 @@ def _results(dump: Dump, call: Call, direction: str) -> tuple[list[torch.Tensor]
     return actual, results[0]
 
 
-def _gradients(function: Any, like: Sequence[torch.Tensor], args: Any, kwargs: Any, above: Any) -> list[torch.Tensor]:
+def _gradients(
+    function: Any, like: Sequence[torch.Tensor], args: Any, kwargs: Any, grad_outputs: Any
+) -> list[torch.Tensor]:
     """Return the gradients computed by the last node of the call's graph from those of its results.
 
     That is what msprobe dumps: not the gradients of the call's inputs, if a call consists of several nodes. They have
@@ -291,10 +293,10 @@ def _gradients(function: Any, like: Sequence[torch.Tensor], args: Any, kwargs: A
     args, kwargs = tree_map(lambda each: each.clone() if isinstance(each, torch.Tensor) else each, (args, kwargs))
     outputs = [each for each in tensors_in(function(*args, **kwargs)) if each.grad_fn is not None]
     nodes = {each.grad_fn for each in outputs}
-    if len(nodes) != 1 or [each.shape for each in outputs] != [each.shape for each in above]:
+    if len(nodes) != 1 or [each.shape for each in outputs] != [each.shape for each in grad_outputs]:
         raise Unreadable("the gradients in the dump do not belong to the call's results")
     node: Any = nodes.pop()
-    found = node(*above)
+    found = node(*grad_outputs)
     gradients = [each for each in (found if isinstance(found, tuple) else (found,)) if each is not None]
     try:
         return [each.sum_to_size(one.shape) for each, one in zip(gradients, like, strict=True)]

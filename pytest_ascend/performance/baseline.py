@@ -24,7 +24,7 @@ from pytest_ascend.performance.verdict import CANNOT_TELL, SLOWER, Estimate, Gat
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.verdict import Limit, Verdict
 from pytest_ascend.runlog import codec
-from pytest_ascend.system.errors import GoldenError, told, with_type
+from pytest_ascend.system.errors import GoldenError, as_error, with_type
 from pytest_ascend.system.files import read_regular, write_if_new
 
 SCHEMA, FOLDER = 2, "measured"
@@ -95,7 +95,7 @@ def read(path: Path) -> Baseline:
     hint = "delete the file, or record it anew: pytest-ascend baseline record"
     kinds = (OSError, ValueError, TypeError, KeyError, AttributeError)
     raises = partial(GoldenError, path=str(path))
-    with told(f"{path} is not a baseline", hint, *kinds, why=with_type, raises=raises):
+    with as_error(f"{path} is not a baseline", hint, *kinds, why=with_type, raises=raises):
         if path.is_symlink():
             raise ValueError("a link, and no regular file")
         return Baseline.from_dict(codec.loads(read_regular(path, LARGEST_BYTES).decode("utf-8")))

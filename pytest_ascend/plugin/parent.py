@@ -179,8 +179,8 @@ class Parent:
             self.lose([task], f"{last.reason}, {len(attempts)} times")
             reports = [_report(item, f"not run: {last.reason}", "not-run", None)]
         elif last.end is not End.ANSWERED:
-            reason = "; then: ".join(_told(each) for each in attempts)
-            detail = "\n\n".join(f"{_told(each)}\n{each.detail}".strip() for each in attempts)
+            reason = "; then: ".join(_with_reason(each) for each in attempts)
+            detail = "\n\n".join(f"{_with_reason(each)}\n{each.detail}".strip() for each in attempts)
             case, record = item.stash.get(CASE, None), None
             if case is not None:
                 node_id = place(item.path, item.nodeid, item.config.invocation_params.dir)
@@ -256,7 +256,7 @@ class Parent:
         self._recorder.lose([item.stash[CASE].id for item in items if CASE in item.stash], why)
 
 
-def _told(attempt: Attempt) -> str:
+def _with_reason(attempt: Attempt) -> str:
     how = f" (on {attempt.card}, alone, with blocking launches)" if attempt.alone else f" (on {attempt.card})"
     return f"{attempt.reason or attempt.answer}{how}"
 

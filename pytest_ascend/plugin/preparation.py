@@ -125,7 +125,7 @@ def _emulated(request: Request, settings: EmulatorSettings, *, isolated: bool) -
     by_itself = "This machine shows no sign of Ascend." if request.kind == "auto" else ""
     with _comes_up("the emulated device", hint=EMULATED):
         npu = Npu(request.index, emulated=True)
-        said = _asked_apart(npu, count) if isolated else _told(npu, count)
+        said = _device_facts_in_child(npu, count) if isolated else _device_facts(npu, count)
         return Prepared(
             device=npu,
             chip=str(said["chip"]),
@@ -137,11 +137,11 @@ def _emulated(request: Request, settings: EmulatorSettings, *, isolated: bool) -
         )
 
 
-def _told(npu: Npu, count: int) -> dict[str, Any]:
+def _device_facts(npu: Npu, count: int) -> dict[str, Any]:
     return {"chip": npu.chip(), "numerics": npu.pin_numerics(), **numbering(count)}
 
 
-def _asked_apart(npu: Npu, count: int = 0) -> dict[str, Any]:
+def _device_facts_in_child(npu: Npu, count: int = 0) -> dict[str, Any]:
     """Query the device in a child process, with the arithmetic pinned as in every process of the run.
 
     Without ``count``, the process opens no other card (:func:`show_only`).
@@ -151,7 +151,7 @@ def _asked_apart(npu: Npu, count: int = 0) -> dict[str, Any]:
 
     def tell(channel: Channel) -> None:
         try:
-            channel.send(**_told(npu if count else replace(npu, index=show_only([npu.index])[0]), count))
+            channel.send(**_device_facts(npu if count else replace(npu, index=show_only([npu.index])[0]), count))
         except Exception as error:  # noqa: BLE001  (whatever a broken stack raises is the answer)
             channel.send(failure=f"{type(error).__name__}: {error}")
 
@@ -180,7 +180,7 @@ def _npu(request: Request, found: Sequence[Sign], *, isolated: bool) -> Prepared
         return Prepared(
             device=npu,
             chip=answer.chip,
-            numerics=dict(_asked_apart(npu)["numerics"]) if isolated else npu.pin_numerics(),
+            numerics=dict(_device_facts_in_child(npu)["numerics"]) if isolated else npu.pin_numerics(),
             indices=tuple(range(max(answer.count, 1))),
             identities=of_machine(this_machine(limit_s=PATIENT_S), physical=answer.physical, buses=answer.buses),
         )

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.system.dispatching import unseen
+from pytest_ascend.system.dispatching import no_dispatch
 
 T = TypeVar("T")
 #: The share of the cases that plant canaries, by level; drawn by the case's id.
@@ -115,7 +115,7 @@ class Canaries:
 
     def plant(self, actual: Any, accepts: Callable[[Any], bool], inputs: Any = ()) -> None:
         """Judge wrong results in place of the device's right one, ``actual``, by ``accepts``: one of each kind."""
-        with unseen():
+        with no_dispatch():
             right = mapped(actual, lambda each: each.detach().cpu())
             for kind, wrong in self._altered(right, tensors_in(inputs)):
                 self.planted[0] += 1

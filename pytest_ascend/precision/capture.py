@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.system.dispatching import unseen
+from pytest_ascend.system.dispatching import no_dispatch
 
 
 def kept(tensor: Tensor) -> Tensor:
@@ -359,7 +359,7 @@ def run(model: nn.Module, args: Any, kwargs: Any, autocast: Autocast, backward: 
 
 def seed_gradient(result: Tensor) -> Tensor:
     """Return the gradient that a backward pass starts from: the same on every device and in every dtype."""
-    with unseen():
+    with no_dispatch():
         values = torch.randn(result.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
     return values.to(dtype=result.dtype, device=result.device)
 

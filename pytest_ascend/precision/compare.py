@@ -223,7 +223,7 @@ def _beside(reference_runs: int, request: Request) -> str:
     if reference_runs:
         return f"judged beside {reference_runs} reference run{'s' if reference_runs > 1 else ''}"
     known = request.accumulation
-    terms = f"{known} terms" if known else f"{ALLOWANCES.terms} terms, as nothing says how"
+    terms = f"{known} terms" if known else f"{ALLOWANCES.terms} terms assumed"
     return (
         f"judged by the expected value alone and the model of sums ({terms}): sharper with expected from "
         "cpu_reference(function, *inputs), or with reference_runs=, the CPU's result in the same dtype"
@@ -316,7 +316,7 @@ def judge_exact(path: str, tensors: Sequence[torch.Tensor], standard: Standard) 
 
 
 #: Figures whose distribution is reported, and at which percentiles.
-TOLD, PERCENTILES = ("limit_used", "max_abs", "rmse", "ulp_mean", "ulp_max", "cosine"), (0, 50, 90, 99, 100)
+REPORTED_METRICS, PERCENTILES = ("limit_used", "max_abs", "rmse", "ulp_mean", "ulp_max", "cosine"), (0, 50, 90, 99, 100)
 #: The form of a sample.
 SAMPLE = "give (actual, expected) or (actual, expected, reference_run) for each"
 
@@ -366,7 +366,7 @@ def pass_rate(samples: Iterable[Sequence[Any]], **settings: Any) -> PassRate:
     if not verdicts:
         raise UsageError("there are no samples to judge", hint="give pairs of actual and expected results")
     figures = {}
-    for name in TOLD:
+    for name in REPORTED_METRICS:
         if values := [verdict.metrics[name] for verdict in verdicts if name in verdict.metrics]:
             figures[name] = tuple(np.percentile(values, PERCENTILES, method="nearest").tolist())
     return PassRate(verdicts=tuple(verdicts), figures=figures)

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from pytest_ascend.environment.chips import family
 from pytest_ascend.precision.formats import ALLOWANCES, Floats
+from pytest_ascend.precision.kernel_fallbacks import active
 from pytest_ascend.precision.settings import Request, explain
-from pytest_ascend.precision.stand_ins import active
-from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, Worst, told
+from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, Worst, as_expected_of
 from pytest_ascend.system.programs import for_now
 
 
@@ -56,7 +56,7 @@ def index_of(place: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 #: Elements listed for one comparison, and cells of the map of the wrong ones, down and across.
-TOLD, MAP_ROWS, MAP_COLUMNS = 8, 24, 48
+MOST_REPORTED, MAP_ROWS, MAP_COLUMNS = 8, 24, 48
 
 
 def worst_elements(sample: Sample) -> tuple[Worst, ...]:
@@ -66,7 +66,7 @@ def worst_elements(sample: Sample) -> tuple[Worst, ...]:
     form = "{}" if np.issubdtype(sample.actual.dtype, np.integer) else "{:.9g}"
     with np.errstate(all="ignore"):
         gaps = np.abs(sample.actual.astype(np.float64) - sample.expected.astype(np.float64))
-    order = np.argsort(-np.nan_to_num(gaps, nan=np.inf, posinf=np.inf), kind="stable")[:TOLD]
+    order = np.argsort(-np.nan_to_num(gaps, nan=np.inf, posinf=np.inf), kind="stable")[:MOST_REPORTED]
     return tuple(
         Worst(
             index=index_of(int(sample.places[place]), sample.shape),
@@ -385,7 +385,7 @@ def explained(verdict: Verdict, tensors: Sequence[Tensor], request: Request, jud
         ours, theirs, *beside = (each[rest] for each in (actual, expected, *reference_runs))
         how = _in_halves(request) if HALVES in chosen else request
         if not ours.numel() or judge(verdict.path, ours, theirs, beside, how).agrees:
-            text = told(chosen)
+            text = as_expected_of(chosen)
             if HALVES in set(chosen) - documented:
                 text = f"{OF_HF32}: {' and '.join(hf32)} is on (torch_npu's default for convolutions); set False"
             named = replace(verdict, pattern="; ".join(filter(None, [verdict.pattern, text])))

@@ -367,15 +367,15 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     return max(findings, key=lambda each: (each.used > 1 and each.allowed is not None, each.used))
 
 
-def judge_quickly(found: Sums, setting: Setting, use: Allowances, *, is_beside: bool) -> Finding | None:
+def judge_quickly(found: Sums, setting: Setting, use: Allowances, *, has_reference_runs: bool) -> Finding | None:
     """Return why a first look suffices to accept a result (no error, rounding, or sums), or None.
 
-    ``is_beside``: reference runs decide what rounding does not explain.
+    ``has_reference_runs``: reference runs decide what rounding does not explain.
     """
     is_near, few = found.ulp_max <= FAR, found.count < FEW
     if is_near and not (rounding := _rounding(found, setting, use)).is_broken:
         return rounding
-    if is_beside or (is_near and not few):
+    if has_reference_runs or (is_near and not few):
         return None
     limit = float(inner_by_model(setting, LOWEST, use, use.sums if few else use.sums_rms)[0])
     return Finding(rule=Rule.ELEMENT, value=found.abs_max, limit=limit) if found.abs_max <= limit else None

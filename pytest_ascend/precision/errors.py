@@ -62,7 +62,7 @@ def measure(
 
     def part(of: Sequence[torch.Tensor], start: int) -> Measurement:
         """Measure tensors whose first element is number ``start``, in chunks of ``size`` elements."""
-        beside, dense = [Sums(form, is_beside=True, block=block) for _ in reference_runs], None
+        beside, dense = [Sums(form, is_reference_run=True, block=block) for _ in reference_runs], None
         found = Measurement(Sums(form, block=block), beside, Nonfinite())
         with np.errstate(all="ignore"):
             for chunk in pieces(of, size, work):
@@ -143,7 +143,7 @@ def _add_finite(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start:
     is_overflow = torch.isinf(ours - theirs)
     for keep in (~is_overflow, is_overflow):
         if keep.any():
-            part = Sums(sums.format, is_beside=sums.is_beside)
+            part = Sums(sums.format, is_reference_run=sums.is_reference_run)
             if keep is is_overflow:  # infinite errors
                 octaves = theirs[keep].abs().numpy().view(np.int64) >> 52
                 part.count, part.abs_argmax, part.expected_max = octaves.size, 0, float(theirs[keep].abs().max())

@@ -252,7 +252,8 @@ def _at_first_sight(
     if found is None:
         return None
     setting = _setting(expected, form, request, (found.expected_square_sum / found.count) ** 0.5)
-    finding = judge_quickly(found, setting, _allowances(standard.numbers(form.name)), is_beside=bool(reference_runs))
+    allowances = _allowances(standard.numbers(form.name))
+    finding = judge_quickly(found, setting, allowances, has_reference_runs=bool(reference_runs))
     if finding is None:
         return None
     # Figures are computed from the tensors on reading; only a few if the tensors have changed since.

@@ -25,12 +25,12 @@ from pytest_ascend.precision.capture import Autocast, Call, Part, call_again, ca
 from pytest_ascend.precision.choices import RANDOM
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.diagnosis import without_hf32
+from pytest_ascend.precision.kernel_fallbacks import kernel_fallbacks
 from pytest_ascend.precision.nested import holds_padding, mapped, tensors_in, widened
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Reference, Source, in_shapes_of, initialise
-from pytest_ascend.precision.stand_ins import stand_ins
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.dispatching import EagerDispatchMode
-from pytest_ascend.system.errors import UsageError, told, with_type
+from pytest_ascend.system.errors import UsageError, as_error, with_type
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,7 +233,8 @@ def layers(
                 run(copy.deepcopy(model).cpu(), args, named, autocast, backward)
             raise
     reference: list[Call] = []  # of the model in float64 on the CPU
-    with contextlib.suppress(Exception), stand_ins([], wide=True):  # written for one dtype; its errors are only shown
+    # A model may be written for one dtype; its errors are only shown.
+    with contextlib.suppress(Exception), kernel_fallbacks([], wide=True):
         inputs64, kwargs64 = mapped((inputs, kwargs), lambda tensor: widened(tensor.detach().cpu()))
         reference = run(copy.deepcopy(model).cpu().double(), inputs64, kwargs64, None, False)[1]
     again = ModuleCopies(dict(copy.deepcopy(model).cpu().named_modules()), autocast, standard)
@@ -382,7 +383,7 @@ def runs_on_cpu(model: nn.Module) -> contextlib.AbstractContextManager[None]:
     """Raise :class:`UsageError` where a model fails on the CPU within the context: no device is to blame for that."""
     hint = "run its forward and backward pass there first; some models need use_cache=False or training mode"
     message = f"{type(model).__name__} fails on the CPU"
-    return told(message, hint, Exception, why=lambda error: with_type(error).splitlines()[0][:240])
+    return as_error(message, hint, Exception, why=lambda error: with_type(error).splitlines()[0][:240])
 
 
 def _keeps_tensors(function: Any, depth: int = 0) -> bool:

@@ -25,17 +25,17 @@ from pytest_ascend.precision.choices import (
     OperatorNames,
     moved_decisions,
 )
-from pytest_ascend.precision.nested import Change, mapped, tensors_in, widened
-from pytest_ascend.precision.orders import EARLY, other_order
-from pytest_ascend.precision.stand_ins import (
+from pytest_ascend.precision.kernel_fallbacks import (
     autocast_elsewhere,
     autocast_of,
+    kernel_fallbacks,
     products_in_float32,
-    stand_ins,
     without_float64,
     writes,
 )
-from pytest_ascend.system.dispatching import HALF, unseen
+from pytest_ascend.precision.nested import Change, mapped, tensors_in, widened
+from pytest_ascend.precision.orders import EARLY, other_order
+from pytest_ascend.system.dispatching import HALF, no_dispatch
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.programs import for_now
 
@@ -127,7 +127,7 @@ class Reference(Tensor):
 
 def _of_class(value: Tensor, kind: type[Tensor]) -> Any:
     """Return the tensor as one of a class: behind a mode, torch before 2.5 cannot change the class."""
-    with unseen():
+    with no_dispatch():
         return value.as_subclass(kind)
 
 
@@ -352,7 +352,7 @@ class Source:
             before = torch.random.get_rng_state()
             stack.callback(lambda: setattr(self, "_draws", not torch.equal(before, torch.random.get_rng_state())))
             stack.enter_context(products_in_float32())
-            stack.enter_context(stand_ins(self.notes, wide=convert is _widen))
+            stack.enter_context(kernel_fallbacks(self.notes, wide=convert is _widen))
             for each in contexts:
                 stack.enter_context(each)
             casting = torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None)

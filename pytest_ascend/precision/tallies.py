@@ -163,7 +163,7 @@ class Sums:
 
     format: Format
     #: Whether this is a reference run, of which only what the model needs is summed.
-    is_beside: bool = False
+    is_reference_run: bool = False
     count: int = 0
     abs_sum: float = 0.0
     abs_max: float = 0.0
@@ -285,7 +285,7 @@ class Dense:
         sums.expected_square_sum += square
         if furthest:
             sums.square_sum += _dot(self._difference, self._difference)
-            if not sums.is_beside:
+            if not sums.is_reference_run:
                 self._add_figures(sums, actual, expected, lowest)
             self._add_ulps(sums, expected)
         else:

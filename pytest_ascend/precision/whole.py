@@ -18,6 +18,7 @@ from pytest_ascend.precision.capture import Autocast, Call, casting, run, seed_g
 from pytest_ascend.precision.choices import RANDOM, OperatorNames
 from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.diagnosis import without_hf32
+from pytest_ascend.precision.kernel_fallbacks import active, cann_formulas
 from pytest_ascend.precision.layers import (
     DROPOUTS,
     Layer,
@@ -31,7 +32,6 @@ from pytest_ascend.precision.layers import (
 )
 from pytest_ascend.precision.nested import Leaf, leaves, mapped, tensors_in
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Reference, Source, in_shapes_of, initialise, plain
-from pytest_ascend.precision.stand_ins import active, cann_formulas
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.dispatching import HALF
 from pytest_ascend.system.errors import UsageError

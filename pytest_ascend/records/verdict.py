@@ -94,15 +94,15 @@ FLUSHES = "subnormal numbers flushed to zero"
 HALVES = "products of float32 in half precision"
 #: torch_npu drops ``approximate``: its gelu calls aclnnGelu, which has no such argument.
 GELU_BY_TANH = "GELU by its tanh formula"
-_TOLD = re.compile(r"as expected of a chip with ([^;\n]+)")
+_KNOWN_DEVIATION = re.compile(r"as expected of a chip with ([^;\n]+)")
 
 
-def told(names: Iterable[str]) -> str:
+def as_expected_of(names: Iterable[str]) -> str:
     """Return the words for some of them."""
     return f"as expected of a chip with {', '.join(names)}"
 
 
 def named_in(pattern: str) -> frozenset[str]:
     """Return those that a pattern names."""
-    found = _TOLD.search(pattern)
+    found = _KNOWN_DEVIATION.search(pattern)
     return frozenset(found[1].split(", ")) if found else frozenset()

@@ -13,7 +13,7 @@ from pytest_ascend.device import Device
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, NotJudged, Outcome, Passed, Waived
 from pytest_ascend.records.record import CallDigests, ResultRecord
-from pytest_ascend.records.verdict import GELU_BY_TANH, HALVES, Verdict, named_in, told
+from pytest_ascend.records.verdict import GELU_BY_TANH, HALVES, Verdict, as_expected_of, named_in
 from pytest_ascend.system.errors import UsageError, answered
 from pytest_ascend.system.suites import describe
 from pytest_ascend.system.text import one_line
@@ -86,7 +86,7 @@ class CaseContext:
         not, they are those of the run by other formulas, which also look for where the disagreement begins.
         """
         from pytest_ascend.precision.diagnosis import of_chip
-        from pytest_ascend.precision.stand_ins import cann_formulas, products_in_halves
+        from pytest_ascend.precision.kernel_fallbacks import cann_formulas, products_in_halves
 
         first, kept = self.verdicts, (self.measurements, self.series)
         named = self._named()
@@ -108,8 +108,8 @@ class CaseContext:
             self.verdicts = usual if found is None else self.verdicts
         self.measurements, self.series = kept
         if found is not None:
-            self.verdicts = [_as_told(each, sorted(names | found)) for each in first]
-            return f"{message}\n  {told(sorted(names | found))}"
+            self.verdicts = [_explained(each, sorted(names | found)) for each in first]
+            return f"{message}\n  {as_expected_of(sorted(names | found))}"
         if isinstance(error, AssertionError) and self.is_wrong():
             return str(error)
         self.verdicts = first
@@ -214,12 +214,12 @@ class CaseContext:
         )
 
 
-def _as_told(verdict: Verdict, names: Sequence[str]) -> Verdict:
+def _explained(verdict: Verdict, names: Sequence[str]) -> Verdict:
     """Return a disagreeing verdict whose parts name the deviations that explain it."""
     if verdict.agrees:
         return verdict
-    leaves = tuple(each if each is verdict else _as_told(replace(each, leaves=()), names) for each in verdict.leaves)
-    return _with(replace(verdict, pattern=told(names), leaves=leaves), told(names))
+    leaves = tuple(each if each is verdict else _explained(replace(each, leaves=()), names) for each in verdict.leaves)
+    return _with(replace(verdict, pattern=as_expected_of(names), leaves=leaves), as_expected_of(names))
 
 
 def _with(verdict: Verdict, line: str) -> Verdict:

@@ -11,9 +11,9 @@ import torch
 
 from pytest_ascend import precision
 from pytest_ascend.precision.canaries import Canaries
+from pytest_ascend.precision.kernel_fallbacks import active
 from pytest_ascend.precision.layers import layers
 from pytest_ascend.precision.nested import tensors_in
-from pytest_ascend.precision.stand_ins import active
 from pytest_ascend.precision.whole import models, whole
 from pytest_ascend.records.record import CallDigests
 from pytest_ascend.run import exact

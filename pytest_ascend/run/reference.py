@@ -12,8 +12,8 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.golden import Golden, GoldenStore, Provenance
+from pytest_ascend.precision.kernel_fallbacks import autocast_of
 from pytest_ascend.precision.reference import Source, plain
-from pytest_ascend.precision.stand_ins import autocast_of
 from pytest_ascend.system.errors import GoldenError, UsageError
 
 

@@ -16,7 +16,7 @@ from pytest_ascend.records.case import Case, Stack
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import EVENTS, SCHEMA, SCHEMAS, Event, Footer, Header, Run, TimeStamped
-from pytest_ascend.system.errors import RunLogError, told
+from pytest_ascend.system.errors import RunLogError, as_error
 from pytest_ascend.system.files import open_regular, read_regular
 from pytest_ascend.system.programs import without_garbage_collection
 
@@ -50,7 +50,7 @@ def read(path: Path) -> Run:
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Open the run log ``path`` for :class:`LogReader`. Raises RunLogError if it cannot be read."""
     hint = "give the file run.jsonl, or the folder that holds it, of a run of pytest --ascend"
-    refused = told(f"cannot read the run log {path}", hint, raises=partial(RunLogError, path=str(path)))
+    refused = as_error(f"cannot read the run log {path}", hint, raises=partial(RunLogError, path=str(path)))
     with refused, open_regular(path, SIZE_LIMIT_BYTES) as file:
         yield file
 

@@ -26,7 +26,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import CHAIN, SCHEMA, Attempted, Event, Footer, Header, Line, Resumed, Run
 from pytest_ascend.runlog.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, broken_chain, read, whole_part
-from pytest_ascend.system.errors import RunLogError, told
+from pytest_ascend.system.errors import RunLogError, as_error
 
 __all__ = ["RunLog", "read"]
 #: Longest ``detail`` that is written; a longer one keeps both ends.
@@ -154,7 +154,7 @@ class RunLog:
     def close(self) -> None:
         """Close the log. Does nothing when called again. Raises RunLogError if the disk does not take its end."""
         file, self._file = self._file, -1
-        with _told(self.path):
+        with _as_run_log_error(self.path):
             try:
                 if file >= 0 and self._durable:
                     os.fsync(file)
@@ -171,7 +171,7 @@ class RunLog:
         if self.head and self.header.chain:
             written = codec.chained(written, self.head)
         left = written + b"\n"
-        with _told(self.path):
+        with _as_run_log_error(self.path):
             try:
                 while left:
                     left = left[os.write(self._file, left) :]
@@ -196,17 +196,17 @@ def _line(data: Line, limit_bytes: int, path: Path) -> bytes:
     return line
 
 
-def _told(path: Path) -> contextlib.AbstractContextManager[None]:
+def _as_run_log_error(path: Path) -> contextlib.AbstractContextManager[None]:
     """Turn what the system refuses into RunLogError."""
     hint = "free space, or choose a folder that can be written: --ascend-report=DIR"
-    return told(f"cannot write the run log {path}", hint, raises=partial(RunLogError, path=str(path)))
+    return as_error(f"cannot write the run log {path}", hint, raises=partial(RunLogError, path=str(path)))
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[FileLock]:
     """Lock the folder for this run, without waiting; release it where its log cannot be opened."""
     lock = FileLock(path.with_name(f".{path.name}.lock"))
-    with _told(path):
+    with _as_run_log_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=0)

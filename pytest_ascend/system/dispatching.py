@@ -97,10 +97,10 @@ def without_modes() -> contextlib.AbstractContextManager[None]:
     return _python_dispatch._disable_current_modes()  # noqa: SLF001
 
 
-def unseen() -> contextlib.AbstractContextManager[object]:
-    """Keep operators from every such mode: for work on the CPU that is no business of theirs, which it makes faster.
+def no_dispatch() -> contextlib.AbstractContextManager[object]:
+    """Disable every dispatch mode: for bookkeeping on the CPU that modes need not see, which is also faster.
 
-    On a device nothing may be computed within, only copied: the emulated one computes by such a mode too.
+    Only copies may run on a device within: the emulated one computes by such a mode, too.
     """
     guard: contextlib.AbstractContextManager[object] = torch._C._DisableTorchDispatch()  # noqa: SLF001
     return guard

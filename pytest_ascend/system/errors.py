@@ -69,7 +69,7 @@ def answered(work: Callable[[], Any], most: int | None = 300) -> Any:
 
 
 @contextmanager
-def told(
+def as_error(
     message: str,
     hint: str,
     *kinds: type[Exception],

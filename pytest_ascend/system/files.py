@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NoReturn
 
 import platformdirs
 
-from pytest_ascend.system.errors import UsageError, told
+from pytest_ascend.system.errors import UsageError, as_error
 
 #: Deepest nesting of JSON that is read. What this package writes needs eight.
 DEPTH_LIMIT = 32
@@ -61,7 +61,7 @@ def write_file(path: Path, data: bytes | str) -> None:
     Only regular files are replaced: a device or a pipe gets the data, and a link stays. One that leads out of its
     folder may be somebody's trap, and is refused, except in /dev. Raises UsageError.
     """
-    with told(f"cannot write {path}", "choose another place, or make room there"):
+    with as_error(f"cannot write {path}", "choose another place, or make room there"):
         _write(_target(path), data.encode() if isinstance(data, str) else data)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.system.errors import UsageError, told, with_type
+from pytest_ascend.system.errors import UsageError, as_error, with_type
 from pytest_ascend.system.files import VALUES_LIMIT, count_values, read_regular
 
 #: The end of a device-generic test's name: "_npu", or "_npu_float32".
@@ -63,7 +63,7 @@ def read(paths: Iterable[Path]) -> Listed:
     for path in paths:
         kinds = (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError)
         hint = "give a JSON file as Ascend/pytorch's CI has them"
-        with told(f"{path} is no list of tests", hint, *kinds, why=with_type):
+        with as_error(f"{path} is no list of tests", hint, *kinds, why=with_type):
             text = read_regular(path, LIMIT_BYTES).decode()
             if count_values(text) > VALUES_LIMIT:
                 raise ValueError(f"more than {VALUES_LIMIT} values")
@@ -91,7 +91,7 @@ def _entries(rows: Any) -> Iterator[Entry]:
 
 def ids(path: Path) -> list[str]:
     """Return the ids of all tests of a run, from its tests.txt. Raises UsageError."""
-    with told(f"{path} cannot be read", "give the tests.txt of upstream run", OSError, ValueError, why=str):
+    with as_error(f"{path} cannot be read", "give the tests.txt of upstream run", OSError, ValueError, why=str):
         found = read_regular(path, LIMIT_BYTES).decode().split()
         if strange := next((each for each in found if "::" not in each), ""):
             raise ValueError(f"{strange[:80]!r} is not the id of a test")

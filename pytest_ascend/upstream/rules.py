@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_ascend.system.errors import told
+from pytest_ascend.system.errors import as_error
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.system.groups import by_key
 from pytest_ascend.upstream.lists import LIMIT_BYTES, Listed
@@ -189,5 +189,5 @@ def write(rules: Iterable[Rule]) -> str:
 def read(path: Path) -> list[Rule]:
     """Read a file of rules. Raises UsageError."""
     hint = "give a file that upstream import wrote"
-    with told(f"{path} has no rules", hint, OSError, ValueError, RecursionError, why=str):
+    with as_error(f"{path} has no rules", hint, OSError, ValueError, RecursionError, why=str):
         return msgspec.json.decode(read_regular(path, LIMIT_BYTES), type=list[Rule])

@@ -28,7 +28,7 @@ from pytest_ascend.records.outcome import OUTCOMES, Outcome
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import SUBSET, Header, Selection
 from pytest_ascend.runlog.writing import RunLog, read
-from pytest_ascend.system.errors import UsageError, told
+from pytest_ascend.system.errors import UsageError, as_error
 from pytest_ascend.system.files import write_file
 from pytest_ascend.upstream.lists import Listed, half
 from pytest_ascend.verdict.summary import summarise
@@ -120,7 +120,7 @@ def files_of(root: Path, wanted: Iterable[str]) -> list[Path]:
     tests = root / "test" if (root / "test").is_dir() else root
     every = [root] if root.is_file() else sorted(tests.rglob("test_*.py"))
     named = tuple(wanted) or (GENERIC if (tests / "test_torch.py").exists() else ())
-    with told("--files", "give patterns below the folder of tests, as nn/*.py", ValueError, NotImplementedError):
+    with as_error("--files", "give patterns below the folder of tests, as nn/*.py", ValueError, NotImplementedError):
         chosen = {each for one in named for each in (tests / one, *tests.glob(one))}
     found = [each for each in every if not named or each in chosen]
     if not found:

@@ -17,7 +17,7 @@ from pytest_ascend import precision
 from pytest_ascend.device import Device
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.parity.ensemble import reference
-from pytest_ascend.precision.stand_ins import cann_formulas
+from pytest_ascend.precision.kernel_fallbacks import cann_formulas
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare

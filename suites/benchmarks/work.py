@@ -14,7 +14,7 @@ from pytest_ascend.performance.timing import Call
 from pytest_ascend.precision.capture import casting
 
 from ..models.architectures import VisionTransformer
-from ..models.computation import MODELS, Mode, Prepare, as_it_is, empty, images, targets
+from ..models.computation import MODELS, Mode, Prepare, empty, images, preserve_layout, targets
 from .sizes import Sizes
 
 MIB = 2**20
@@ -103,7 +103,7 @@ def batch_of(name: str, sizes: Sizes, batch: int) -> Tensor:
 
 
 def inference(
-    name: str, mode: Mode, sizes: Sizes, batch: int, device: torch.device, prepare: Prepare = as_it_is
+    name: str, mode: Mode, sizes: Sizes, batch: int, device: torch.device, prepare: Prepare = preserve_layout
 ) -> Call:
     model = prepare(model_of(name, sizes).eval().to(device=device, dtype=mode.dtype))
     x = batch_of(name, sizes, batch).to(device=device, dtype=mode.dtype)

@@ -15,9 +15,9 @@ from torch import nn
 from pytest_ascend.device import Device
 from pytest_ascend.distributed.ranks import Ranks
 from pytest_ascend.performance.timing import shares_the_host
-from pytest_ascend.precision.stand_ins import products_in_halves
+from pytest_ascend.precision.kernel_fallbacks import products_in_halves
 from pytest_ascend.records.case import Case, Measure
-from pytest_ascend.records.verdict import HALVES, told
+from pytest_ascend.records.verdict import HALVES, as_expected_of
 
 from . import STEP, TRAINING, speed, training
 
@@ -41,7 +41,7 @@ def test_training(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: 
     if share > 1:
         with products_in_halves():
             rounded = _of_each_rank(found, known(torch.float32))
-        said += f"; {told([HALVES])}" if _worst(found, exact, rounded, torch.float16)[0] <= 1 else ""
+        said += f"; {as_expected_of([HALVES])}" if _worst(found, exact, rounded, torch.float16)[0] <= 1 else ""
     assert share <= 1, said
 
 

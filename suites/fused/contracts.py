@@ -17,7 +17,7 @@ import torch
 
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
-from pytest_ascend.precision.stand_ins import rms_norm
+from pytest_ascend.precision.kernel_fallbacks import rms_norm
 
 from .entry import in_family, on_copies, ties_forgiven
 from .families import normalization, routing, serving

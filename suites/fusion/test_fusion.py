@@ -15,7 +15,7 @@ from pytest_ascend.device import Device
 from pytest_ascend.performance.timing import Call, Make, Rounds, one_thread, shares_the_host, timed
 from pytest_ascend.performance.verdict import CONFIDENCE, Estimate, estimate, quantile
 from pytest_ascend.records.case import Case, Measure
-from pytest_ascend.records.verdict import HALVES, told
+from pytest_ascend.records.verdict import HALVES, as_expected_of
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from ..benchmarks.sizes import sizes_of
@@ -48,7 +48,7 @@ def complaint_about_loss(loss: float) -> str:
     if loss <= PRECISION_LOSS:
         return ""
     message = f"the fused form is {loss:.2g} of the largest value off the plain one, {PRECISION_LOSS:g} allowed"
-    return f"{message}; {told([HALVES])}" if loss <= PRECISION_LOSS_OF_HALVES else message
+    return f"{message}; {as_expected_of([HALVES])}" if loss <= PRECISION_LOSS_OF_HALVES else message
 
 
 def complaint_about_time(share: float, low: float, high: float) -> str:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from pytest_ascend.parity import ensemble
 from pytest_ascend.parity.language import Continuation, Generation
+from pytest_ascend.precision.kernel_fallbacks import products_in_float32
 from pytest_ascend.precision.orders import other_order
-from pytest_ascend.precision.stand_ins import products_in_float32
 from pytest_ascend.run import inputs
 from pytest_ascend.system.programs import for_now
 

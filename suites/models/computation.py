@@ -168,7 +168,7 @@ MODES: Mapping[str, Mode] = {
 }
 
 
-def as_it_is(model: nn.Module) -> nn.Module:
+def preserve_layout(model: nn.Module) -> nn.Module:
     return model
 
 
@@ -197,14 +197,14 @@ class _Unfilled(EagerDispatchMode):
         return args[0] if func._schema.is_mutable else func(*args, **kwargs)  # noqa: SLF001 - public under no other name
 
 
-def forward(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_is) -> Observed:
+def forward(name: str, mode: Mode, device: torch.device, prepare: Prepare = preserve_layout) -> Observed:
     model = prepare(make(name, mode, device)).eval()
     with torch.no_grad(), casting(device.type, mode.autocast):
         logits = model(images(BATCH).to(device=device, dtype=mode.dtype))
     return {"forward": {"logits": logits.cpu()}}
 
 
-def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_is) -> Observed:
+def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = preserve_layout) -> Observed:
     """Train for ``STEPS`` steps on one batch; return loss and gradients of the first, and the results of all.
 
     "loss" holds the loss and the log-probabilities (BATCH, 1000); "gradients" an observation of each parameter's;

@@ -13,11 +13,11 @@ from torch import Tensor
 from pytest_ascend.golden import GoldenRecipe, GoldenStore
 from pytest_ascend.parity.ensemble import channels_last, move
 from pytest_ascend.precision import Samples
+from pytest_ascend.precision.kernel_fallbacks import without_onednn
 from pytest_ascend.precision.orders import other_order
-from pytest_ascend.precision.stand_ins import without_onednn
 
 from . import RUNS
-from .computation import MODELS, MODES, Observed, Prepare, as_it_is, forward, train
+from .computation import MODELS, MODES, Observed, Prepare, forward, preserve_layout, train
 
 CPU = torch.device("cpu")
 #: The number of results with the largest errors that a golden keeps, for each of its tensors.
@@ -37,11 +37,11 @@ def unfused_attention() -> AbstractContextManager[None]:
 
 
 Way = tuple[Callable[[], AbstractContextManager[None]], Prepare]
-USUAL: Way = (contextlib.nullcontext, as_it_is)
+USUAL: Way = (contextlib.nullcontext, preserve_layout)
 CHANNELS_LAST: Way = (contextlib.nullcontext, channels_last)
-UNFUSED: Way = (unfused_attention, as_it_is)
-OTHER_ORDER: Way = (other_order, as_it_is)
-WITHOUT_ONEDNN: Way = (without_onednn, as_it_is)
+UNFUSED: Way = (unfused_attention, preserve_layout)
+OTHER_ORDER: Way = (other_order, preserve_layout)
+WITHOUT_ONEDNN: Way = (without_onednn, preserve_layout)
 
 
 def _moves(count: int, by: int) -> tuple[Way, ...]:
@@ -100,7 +100,7 @@ def reference_runs(store: GoldenStore, model: str, mode: str, what: str) -> Samp
 
 
 @cache
-def _computed(model: str, mode: str, prepare: Prepare = as_it_is) -> Observed:
+def _computed(model: str, mode: str, prepare: Prepare = preserve_layout) -> Observed:
     return forward(model, MODES[mode], CPU, prepare) | train(model, MODES[mode], CPU, prepare)
 
 

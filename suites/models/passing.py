@@ -12,9 +12,9 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
 from pytest_ascend.operators.calling import channels_last
-from pytest_ascend.parity.ensemble import MOVED_BY, Observed, Reference, fingerprint, fingerprints, move
+from pytest_ascend.parity.ensemble import PERTURBATIONS, Observed, Reference, fingerprint, fingerprints, move
 from pytest_ascend.precision.capture import casting
-from pytest_ascend.precision.stand_ins import once, products_in_float32
+from pytest_ascend.precision.kernel_fallbacks import once, products_in_float32
 
 from .computation import MODES, at_least_float32, images, make, targets
 from .goldens import CPU
@@ -99,7 +99,7 @@ def right(variant: Variant) -> Reference:
     They are the usual run, some with moved weights, and for a convolutional network one in the other layout: its
     kernels sum in another order. That adds information on the first layers, where moved weights have little effect yet.
     """
-    by, other = MOVED_BY[MODES[variant.mode].autocast], replace(variant, channels_last=not variant.channels_last)
+    by, other = PERTURBATIONS[MODES[variant.mode].autocast], replace(variant, channels_last=not variant.channels_last)
     ways = [(variant, copied(variant))]
     ways += [(variant, move(copied(variant), f"move {number}", by)) for number in range(MOVES)]
     ways += [(other, copied(variant))] if variant.model in CONVOLUTIONAL else []

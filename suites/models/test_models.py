@@ -18,7 +18,7 @@ from pytest_ascend.parity.ensemble import Observed
 from pytest_ascend.parity.model import Computation
 from pytest_ascend.precision import Verdict
 from pytest_ascend.precision.formats import ALLOWANCES
-from pytest_ascend.precision.stand_ins import once
+from pytest_ascend.precision.kernel_fallbacks import once
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare

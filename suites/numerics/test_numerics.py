@@ -13,7 +13,7 @@ import torch
 
 from pytest_ascend.device import Device
 from pytest_ascend.device.npu import knows_infinities, with_modes
-from pytest_ascend.operators.accuracy import too_far
+from pytest_ascend.operators.accuracy import largest_error
 from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
@@ -80,7 +80,7 @@ def test_inf_nan(
 
 @pytest.mark.ascend_cases("numerics", "accuracy", "gradient")
 def test_accuracy(case: Case, _ascend_device: Device, npu_device: torch.device, ascend_measure: Measure) -> None:
-    found, at, wrong = too_far(
+    found, at, wrong = largest_error(
         case.subject,
         inputs_of(case.dtype, is_sampled=_ascend_device.emulated or npu_device.type == "cpu"),
         npu_device,

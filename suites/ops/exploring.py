@@ -12,7 +12,7 @@ import torch
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.exploring import explore, write
 from pytest_ascend.operators.failing import program
-from pytest_ascend.operators.sweep import Sweep
+from pytest_ascend.operators.sweep import SweepReference
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import PrecisionCompare
@@ -33,6 +33,6 @@ def test_explore(
     _ascend_reproduce: Callable[..., None],
 ) -> None:
     operator = swept(case.subject, case.dtype, golden_store)
-    target = Target(case, operator, Sweep.of(operator, case.dtype), npu_device)
+    target = Target(case, operator, SweepReference.of(operator, case.dtype), npu_device)
     _ascend_reproduce(partial(program, target), saves=True)
     explore(target, precision_compare, ascend_measure, seed=seed, seconds=seconds, keep=partial(write, findings))

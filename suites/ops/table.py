@@ -20,7 +20,7 @@ from pytest_ascend.operators.operator import InputFactory, Operator
 from pytest_ascend.operators.reference import StoredGolden
 from pytest_ascend.operators.replay import Entry, load, operator_of, recording
 from pytest_ascend.operators.samples import LONG, USUAL_TERMS, Sample
-from pytest_ascend.operators.sweep import CALLS, Sweep
+from pytest_ascend.operators.sweep import CALLS, SweepReference
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import SWEEP_SEED, Case
 from pytest_ascend.system.bundled import beside
@@ -287,7 +287,9 @@ def target_of(
         return Target(case, operator, sweep_of(operator, case.dtype, FINDINGS), device)
     if case.property in CALLS:
         operator = swept(case.subject, case.dtype, store)
-        return Target(case, operator, Sweep.of(operator, case.dtype, *calls_of(case, level), seed=seed), device)
+        return Target(
+            case, operator, SweepReference.of(operator, case.dtype, *calls_of(case, level), seed=seed), device
+        )
     if is_recorded(case.subject, case.dtype):
         entry = RECORDED[case.subject]
         operator = operator_of(entry)

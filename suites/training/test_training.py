@@ -16,7 +16,7 @@ from pytest_ascend.operators.calling import on_tensors
 from pytest_ascend.parity.ensemble import Observed, Reference, first_wrong, reference, trace
 from pytest_ascend.parity.model import Computation
 from pytest_ascend.parity.training import Batch, make_step, scaler_of, train
-from pytest_ascend.precision.stand_ins import once
+from pytest_ascend.precision.kernel_fallbacks import once
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare

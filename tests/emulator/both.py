@@ -17,7 +17,7 @@ import torch
 
 from pytest_ascend import emulator
 from pytest_ascend.environment import chips
-from pytest_ascend.precision.stand_ins import cann_formulas
+from pytest_ascend.precision.kernel_fallbacks import cann_formulas
 from pytest_ascend.system.dispatching import HALF, slow_dtypes
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)

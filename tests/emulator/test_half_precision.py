@@ -17,7 +17,7 @@ from pytest_ascend.emulator import dispatch
 from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.registry import Kernel
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators.calling import as_it_is, back, forward, upstream, with_grad
+from pytest_ascend.operators.calling import back, forward, preserve_layout, upstream, with_grad
 from pytest_ascend.operators.operator import HALVES, Operator
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import placed
@@ -86,7 +86,7 @@ def _run(operator: Operator, samples: Iterable[Sample], name: str) -> None:
     for sample in samples:
 
         def arguments(sample: Sample = sample) -> Any:
-            return placed(sample.arguments(operator.name, dtype), as_it_is, NPU)
+            return placed(sample.arguments(operator.name, dtype), preserve_layout, NPU)
 
         def above(outputs: Any, sample: Sample = sample) -> Any:
             return [each.to(NPU) for each in upstream(operator, sample, outputs, dtype)]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch_npu.npu.amp import GradScaler as NpuGradScaler
 
-from pytest_ascend.precision.stand_ins import ROUNDED_ELSEWHERE
+from pytest_ascend.precision.kernel_fallbacks import ROUNDED_ELSEWHERE
 from pytest_ascend.system.dispatching import HALF
 
 from .both import assert_identical, floats

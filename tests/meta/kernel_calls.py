@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators.calling import as_it_is, on_tensors, tensors
+from pytest_ascend.operators.calling import on_tensors, preserve_layout, tensors
 from pytest_ascend.operators.reference import numbers_in_float64
 from pytest_ascend.operators.target import placed
 from pytest_ascend.precision.nested import widened
@@ -54,7 +54,9 @@ class Call:
         """Call there; return results, or gradients by every floating tensor, on the CPU."""
         given = (self.args, dict(self.kwargs))
         # Other strides on the CPU are other ways to compute; what is changed in place is a copy.
-        args, kwargs = on_tensors(change or _copied, given) if device.type == "cpu" else placed(given, as_it_is, device)
+        args, kwargs = (
+            on_tensors(change or _copied, given) if device.type == "cpu" else placed(given, preserve_layout, device)
+        )
         leaves = [
             each.requires_grad_() for each in tensors((args, kwargs)) if self.goes_back and each.is_floating_point()
         ]
@@ -74,7 +76,7 @@ def _described(tensor: torch.Tensor) -> str:
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    return as_it_is(tensor, torch.device("cpu")).clone()
+    return preserve_layout(tensor, torch.device("cpu")).clone()
 
 
 def _upstream(output: torch.Tensor) -> torch.Tensor:

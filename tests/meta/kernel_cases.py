@@ -18,7 +18,7 @@ from pytest_ascend.environment.stack import collect
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.checks import check
 from pytest_ascend.operators.target import Target
-from pytest_ascend.precision.stand_ins import cann_formulas
+from pytest_ascend.precision.kernel_fallbacks import cann_formulas
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.bundled import folder

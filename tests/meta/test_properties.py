@@ -21,7 +21,7 @@ from pytest_ascend.operators.checks import CHECKS, check
 from pytest_ascend.operators.exploring import FOUND
 from pytest_ascend.operators.operator import FLOATS, HALVES
 from pytest_ascend.operators.reference import StoredGolden
-from pytest_ascend.operators.sweep import CALLS, Sweep
+from pytest_ascend.operators.sweep import CALLS, SweepReference
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
@@ -46,7 +46,7 @@ def judged(case_id: str, **wrong: Function) -> None:
     case: Case = CASES[case_id]
     right = OPERATORS[case.subject]
     swept = case.property in CALLS
-    reference = Sweep.of(right, case.dtype, CALLS[case.property]) if swept else StoredGolden(right, STORE)
+    reference = SweepReference.of(right, case.dtype, CALLS[case.property]) if swept else StoredGolden(right, STORE)
     target = Target(case, replace(right, **wrong), reference, torch.device("cpu"))
     check(target, PrecisionCompare(lambda _: None))
 

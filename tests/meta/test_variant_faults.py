@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pytest_ascend.golden.commands import reproducible
 from pytest_ascend.parity.ensemble import Observed, Reference, channels_last, move
 from pytest_ascend.precision import compare
-from pytest_ascend.precision.stand_ins import products_in_float32, without_onednn
+from pytest_ascend.precision.kernel_fallbacks import products_in_float32, without_onednn
 from suites.models import passing
 from suites.models.architectures import Sizes, VisionTransformer
 from suites.models.computation import MODELS, weights

@@ -26,9 +26,9 @@ import torch
 
 from pytest_ascend.emulator import choices, dispatch
 from pytest_ascend.precision import compare, layers
+from pytest_ascend.precision.kernel_fallbacks import cann_formulas
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.reference import COUNTS, Reference, plain
-from pytest_ascend.precision.stand_ins import cann_formulas
 from pytest_ascend.precision.whole import ModuleResults
 from tools.ops.database import database
 

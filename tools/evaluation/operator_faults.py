@@ -26,7 +26,7 @@ import torch_npu  # noqa: F401  (which torch loads by itself only where nobody f
 
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.exploring import CALLS, EXPLORE
-from pytest_ascend.operators.sweep import Sweep
+from pytest_ascend.operators.sweep import SweepReference
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.programs import memory_limited
 from tests.meta.kernel_calls import DTYPES, NPU, TIES, Calls, is_wrong
@@ -182,7 +182,7 @@ def explored(suite: Suite, trial: Trial, names: Iterable[str], seconds: float) -
     while swept and time.thread_time() < until:
         for case in swept:
             target = emulated(case)
-            target.ask(Sweep.of(target.operator, case.dtype, range(CALLS), seed=(1 << 20) + turn))
+            target.ask(SweepReference.of(target.operator, case.dtype, range(CALLS), seed=(1 << 20) + turn))
             try:
                 sweep.run(target, PrecisionCompare(note=lambda _: None))
             except Exception as error:  # noqa: BLE001  (a kernel may fail as well as be wrong)

@@ -10,7 +10,7 @@ import torch
 
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
-from pytest_ascend.precision.stand_ins import rotary_mul
+from pytest_ascend.precision.kernel_fallbacks import rotary_mul
 
 from ..entry import fused, in_family, on_copies
 

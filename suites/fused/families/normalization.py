@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import Inputs
-from pytest_ascend.precision.stand_ins import geglu, rms_norm, swiglu
+from pytest_ascend.precision.kernel_fallbacks import geglu, rms_norm, swiglu
 
 from ..entry import fused, in_family
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.device import npu
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
-from pytest_ascend.precision.stand_ins import rms_norm, swiglu
+from pytest_ascend.precision.kernel_fallbacks import rms_norm, swiglu
 from pytest_ascend.system.programs import for_now
 
 from ..entry import by_name, given_as_made, in_family, on_copies, ties_forgiven

@@ -19,9 +19,9 @@ from pytest_ascend.operators.accuracy import (
     accuracy,
     errors,
     every_short,
+    largest_error,
     limit_of,
     part_of_float32,
-    too_far,
     worst,
 )
 
@@ -60,9 +60,9 @@ def test_one_wrong_result_among_65_536_is_too_far_off(
         return torch.where(x == 1, torch.tensor(wrong, dtype=x.dtype), found) if len(calls) == 1 else found
 
     every = every_short(getattr(torch, dtype))
-    assert too_far("tanh", [every], CPU, "Ascend910B1")[2] == ""
+    assert largest_error("tanh", [every], CPU, "Ascend910B1")[2] == ""
     monkeypatch.setattr("pytest_ascend.operators.accuracy.resolve", lambda _: tanh)
-    found, at, said = too_far("tanh", [every], CPU, "Ascend910B1")
+    found, at, said = largest_error("tanh", [every], CPU, "Ascend910B1")
     assert (found > 3, at) == (True, 1.0)
     assert "1 of 65,536 results are too far off" in said
 
@@ -111,14 +111,14 @@ def test_a_gradient_that_is_wrong_at_one_input_is_too_far_off(dtype: str, monkey
             return grads[0] * (gradient * 1.25).where((x == 0.5) & (x.dtype != torch.float64), gradient)
 
     every = [every_short(getattr(torch, dtype))]
-    assert too_far("tanh", every, CPU, "Ascend910B1", is_gradient=True)[2] == ""
+    assert largest_error("tanh", every, CPU, "Ascend910B1", is_gradient=True)[2] == ""
     wrong = iter([Tanh.apply, torch.tanh, torch.tanh])  # the device's call comes first
 
     def tanh(x: T) -> T:
         return next(wrong)(x)
 
     monkeypatch.setattr("pytest_ascend.operators.accuracy.resolve", lambda _: tanh)
-    said = too_far("tanh", every, CPU, "Ascend910B1", is_gradient=True)[2]
+    said = largest_error("tanh", every, CPU, "Ascend910B1", is_gradient=True)[2]
     assert "1 of 65,536 results are too far off; at 0.5 " in said
 
 
@@ -145,7 +145,7 @@ def test_a_gradient_whose_square_saturates_is_judged_where_there_are_no_infiniti
 
         monkeypatch.setattr("pytest_ascend.operators.accuracy.resolve", lambda _: atan)
         every = [every_short(torch.float16)]
-        return too_far("atan", every, CPU, "Ascend310P3", has_infinities=has_infinities, is_gradient=True)[2]
+        return largest_error("atan", every, CPU, "Ascend310P3", has_infinities=has_infinities, is_gradient=True)[2]
 
     assert said(1.5e-5, has_infinities=False) == ""
     assert said(1.5e-5, has_infinities=True), "a number of this size is beyond its limit elsewhere"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_ascend.operators import Operator, call, calling
-from pytest_ascend.operators.calling import as_it_is, back, forward, upstream, with_grad
+from pytest_ascend.operators.calling import back, forward, preserve_layout, upstream, with_grad
 from pytest_ascend.operators.operator import ALL_OUTPUTS
 from pytest_ascend.operators.reference import Definition, Results, computed, numbers_in_float64
 from pytest_ascend.operators.samples import Sample, uniform
@@ -113,10 +113,10 @@ def test_an_image_is_placed_with_its_channels_innermost() -> None:
 @pytest.mark.parametrize("stride", [(1, 2), (7, 2), (0, 1), (5, 1)], ids=str)
 def test_tensors_are_placed_with_their_own_gaps(stride: tuple[int, int]) -> None:
     x = torch.arange(40.0)[3:].as_strided((2, 3), stride)
-    there = as_it_is(x, CPU)
+    there = preserve_layout(x, CPU)
     assert there.equal(x)
     assert there.stride() == stride
-    assert as_it_is(x[:0], CPU).shape == (0, 3)
+    assert preserve_layout(x[:0], CPU).shape == (0, 3)
 
 
 # --- targets ---
@@ -130,7 +130,7 @@ def target(tested: Operator, dtype: str = "float32", property_: str = "forward")
 
 def test_devices_among_arguments_become_the_one_under_test() -> None:
     given = ([torch.ones(2), CPU, "cpu", "mean", 3], {"device": CPU, "like": (torch.zeros(1),)})
-    (x, *rest), named_ = placed(given, as_it_is, torch.device("meta"))
+    (x, *rest), named_ = placed(given, preserve_layout, torch.device("meta"))
     assert x.device.type == "meta"
     assert rest == [torch.device("meta"), torch.device("meta"), "mean", 3]
     assert named_["device"] == torch.device("meta")

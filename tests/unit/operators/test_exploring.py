@@ -13,7 +13,7 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.operators import exploring, sweep
 from pytest_ascend.operators.exploring import Finding, add, cases, explore, kept, read, sweep_of, write
 from pytest_ascend.operators.generator import AXES, templates_of
-from pytest_ascend.operators.sweep import Sweep
+from pytest_ascend.operators.sweep import SweepReference
 from pytest_ascend.operators.target import Target
 from pytest_ascend.plugin import findings
 from pytest_ascend.records.case import Case
@@ -23,11 +23,11 @@ from suites.ops.table import OPERATORS
 NOWHERE = PrecisionCompare(lambda _: None)
 
 
-def target(name: str, dtype: str, reference: Sweep | None = None, *, wrong_above: int = 1 << 60) -> Target:
+def target(name: str, dtype: str, reference: SweepReference | None = None, *, wrong_above: int = 1 << 60) -> Target:
     """Return an operator on the CPU that loses its last element where a result is larger than that."""
     operator = OPERATORS[name]
     case = Case(suite="ops", subject=name, property="explore", dtype=dtype)
-    made = Target(case, operator, reference or Sweep.of(operator, dtype), torch.device("cpu"))
+    made = Target(case, operator, reference or SweepReference.of(operator, dtype), torch.device("cpu"))
     correct = made.execute
 
     def spoilt(results: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -55,14 +55,14 @@ def explored(made: Target, **settings: Any) -> tuple[list[Finding], dict[str, fl
 def test_what_is_right_is_found_right_and_counted() -> None:
     findings, figures = explored(target("add", "float32"))
     assert not findings
-    assert 0 < figures["asked_calls"] <= 2 * exploring.CALLS
-    assert figures["asked_size_edge"] > 0
+    assert 0 < figures["generated_calls"] <= 2 * exploring.CALLS
+    assert figures["generated_size_edge"] > 0
     of_kind = {
-        kind: sum(n for name, n in figures.items() if name.startswith(f"asked_{kind}_")) for kind in (*AXES, "way")
+        kind: sum(n for name, n in figures.items() if name.startswith(f"generated_{kind}_")) for kind in (*AXES, "way")
     }
-    forward = figures["asked_way_forward"]
-    assert of_kind == {**dict.fromkeys(AXES, forward), "way": figures["asked_calls"]}
-    assert 1 < figures["asked_arguments"] <= len(templates_of(OPERATORS["add"], "float32"))
+    forward = figures["generated_way_forward"]
+    assert of_kind == {**dict.fromkeys(AXES, forward), "way": figures["generated_calls"]}
+    assert 1 < figures["generated_arguments"] <= len(templates_of(OPERATORS["add"], "float32"))
 
 
 def test_a_finding_is_small_and_its_file_asks_the_same_call_again(tmp_path: Path) -> None:

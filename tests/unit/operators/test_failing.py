@@ -50,7 +50,7 @@ def test_the_call_that_a_verdict_names_is_saved(tmp_path: Path) -> None:
     assert SavedCall.load(file).args[0].stride() == (1, 3)
 
 
-def reproduced(made: Target, layout: Any = calling.as_it_is, direction: str = "", label: str = "") -> Any:
+def reproduced(made: Target, layout: Any = calling.preserve_layout, direction: str = "", label: str = "") -> Any:
     return _saved(made, Call(made.samples[0], layout, direction, label), None, ("", 0.0))
 
 

@@ -133,7 +133,7 @@ def test_a_function_is_off_by_a_few_ulp_at_most(dtype: torch.dtype, off: float, 
     settings = judging.settings(operator(exactness=FUNCTION), {"a": result})
     verdict = compare({"a": [actual]}, {"a": [exact]}, **settings)
     assert verdict.agrees
-    final = judging.too_far(verdict, backward=False)
+    final = judging.with_ulp_cap(verdict, backward=False)
     assert final.agrees is agrees
     assert agrees or "off by 8" in final.headline
     kept = final.in_full()
@@ -148,7 +148,7 @@ def test_each_tensor_of_a_list_is_judged_by_what_the_cpu_is_off_by_there() -> No
     result = Results([exact, exact], ([usual, exact.float()],))
     settings = judging.settings(operator(exactness=FUNCTION), {"a": result})
     verdict = compare({"a": [usual, actual]}, {"a": [exact, exact]}, **settings)
-    final = judging.too_far(verdict, backward=False)
+    final = judging.with_ulp_cap(verdict, backward=False)
     assert verdict.agrees
     assert not final.agrees
     assert [leaf.agrees for leaf in final.leaves] == [True, False]
@@ -164,11 +164,11 @@ def test_where_the_cpu_is_off_by_more_or_elements_are_few_the_judge_knows_better
         ({"ulp_max": 9.0, "reference_ulp_max": 2.5, "count": 63.0}, True),
         ({"max_rel": 9.0}, True),
     ):
-        assert judging.too_far(replace(verdict, metrics=metrics), backward=False).agrees is agrees
+        assert judging.with_ulp_cap(replace(verdict, metrics=metrics), backward=False).agrees is agrees
     of_gradient = {"reference_ulp_max": 4.0, "count": 64.0}
     for off, agrees in ((9.9, True), (10.1, False)):
         given = replace(verdict, metrics={"ulp_max": off, **of_gradient})
-        assert judging.too_far(given, backward=True).agrees is agrees
+        assert judging.with_ulp_cap(given, backward=True).agrees is agrees
 
 
 def test_signs_of_numbers() -> None:

@@ -33,7 +33,7 @@ from pytest_ascend.operators.judging import digest, is_as_near, overflows
 from pytest_ascend.operators.reference import Results, stored_samples
 from pytest_ascend.operators.replay import recording
 from pytest_ascend.operators.samples import TEMPLATE, Sample, Values, Variant, uniform
-from pytest_ascend.operators.sweep import CALLS, SPARE, Sweep
+from pytest_ascend.operators.sweep import CALLS, SPARE, SweepReference
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.precision import Verdict
 from pytest_ascend.precision.canaries import Canaries
@@ -51,7 +51,7 @@ Function = Callable[..., Any]
 def target(name: str, dtype: str, function: Function | None = None, calls: range = CALLS["sweep"]) -> Target:
     operator = OPERATORS[name]
     case = Case(suite="ops", subject=name, property="sweep", dtype=dtype)
-    made = Target(case, operator, Sweep.of(operator, dtype, calls), torch.device("cpu"))
+    made = Target(case, operator, SweepReference.of(operator, dtype, calls), torch.device("cpu"))
     if function:
         execute, both = made.execute, made.both_ways
         run = lambda call: [function(*made.arguments(call)[0], **made.arguments(call)[1])]  # noqa: E731
@@ -133,7 +133,7 @@ def test_calls_that_are_not_legal_are_replaced_by_spare_ones() -> None:
 
     operator = Operator("picky", picky, lambda _: [call(uniform(3, 5)), call(uniform(4))], ("float32",))
     case = Case(suite="user", subject="picky", property="sweep", dtype="float32")
-    made = Target(case, operator, Sweep.of(operator, "float32", range(24)), torch.device("cpu"))
+    made = Target(case, operator, SweepReference.of(operator, "float32", range(24)), torch.device("cpu"))
     judged(made)
     assert 24 - SPARE < made.varied["way forward"] <= 24
     assert any(each not in made.samples for each in (one.sample for one in made.reference.spare()))
@@ -185,7 +185,7 @@ def test_common_axes_are_asked_at_standard_and_all_that_apply_at_full(family: st
     chance = random.Random(f"axes of {family}")  # noqa: S311  (no secret)
     mine = [each for each in OPERATORS.values() if each.family == family and each.sweep]
     for operator in mine:
-        calls = Sweep.of(operator, operator.dtypes[0], CALLS["sweep"]).calls
+        calls = SweepReference.of(operator, operator.dtypes[0], CALLS["sweep"]).calls
         asked = {axis for each in calls for axis in each.axes}
         assert asked >= COMMON, operator.name
         assert "special in the tail" in asked or not operator.nonfinite or "float32" not in operator.dtypes, (
@@ -197,7 +197,9 @@ def test_common_axes_are_asked_at_standard_and_all_that_apply_at_full(family: st
             assert "one" not in each.axes or 1 in sizes, each.sample.name
     for operator in chance.sample(mine, 2):
         for dtype in chance.sample(operator.dtypes, 1):
-            asked = {axis for each in Sweep.of(operator, dtype, CALLS["sweep-more"]).calls for axis in each.axes}
+            asked = {
+                axis for each in SweepReference.of(operator, dtype, CALLS["sweep-more"]).calls for axis in each.axes
+            }
             assert asked >= {*SIZES, *filter(None, LAYOUTS), "contiguous"}, operator.name
             applies = {how for _, each in templates_of(operator, dtype) for how in numbers_of(operator, each, dtype)}
             assert asked >= applies, operator.name
@@ -207,7 +209,7 @@ def test_common_axes_are_asked_at_standard_and_all_that_apply_at_full(family: st
 def test_results_of_an_operator_that_is_given_strides_are_not_accepted_for_another_layout(dtype: str) -> None:
     operator = swept("as_strided_copy", dtype, GoldenStore(folder("baselines") / "golden"))
     case, accepted = Case(suite="ops", subject="as_strided_copy", property="sweep", dtype=dtype), list[str]()
-    made = Target(case, operator, Sweep.of(operator, dtype, CALLS["sweep"]), torch.device("cpu"))
+    made = Target(case, operator, SweepReference.of(operator, dtype, CALLS["sweep"]), torch.device("cpu"))
     check(made, PrecisionCompare(lambda _: None, canaries=Canaries(case.id, accepted)))
     assert not accepted
 
@@ -215,7 +217,7 @@ def test_results_of_an_operator_that_is_given_strides_are_not_accepted_for_anoth
 @pytest.mark.parametrize("name", ["pdist", "cdist", "avg_pool1d", "masked.softmax", "column_stack", "diff"])
 def test_common_axes_are_asked_of_recorded_operators_too(name: str) -> None:
     operator = swept(name, RECORDED[name].first_dtype, GoldenStore(folder("baselines") / "golden"))
-    calls = Sweep.of(operator, RECORDED[name].first_dtype, CALLS["sweep"]).calls
+    calls = SweepReference.of(operator, RECORDED[name].first_dtype, CALLS["sweep"]).calls
     asked = {axis for each in calls for axis in each.axes}
     assert asked >= COMMON
     assert max(math.prod(source.shape) for each in calls for source in each.sample.values()) > USUAL // 2
@@ -233,7 +235,7 @@ def test_some_calls_follow_the_same_call_in_the_least_precise_other_dtype() -> N
         "recorded", recorded, lambda _: usual, ("float32", "float16", "bfloat16", "int64"), refuses=False
     )
     case = Case(suite="user", subject="recorded", property="sweep", dtype="float32")
-    judged(Target(case, operator, Sweep.of(operator, "float32", range(18)), torch.device("cpu")))
+    judged(Target(case, operator, SweepReference.of(operator, "float32", range(18)), torch.device("cpu")))
     assert {*called} == {torch.float32, torch.float64, torch.bfloat16}
     assert called.count(torch.bfloat16) >= 4, "twice, on the CPU and on the device"
 
@@ -345,7 +347,9 @@ def test_of_a_list_that_agrees_the_log_has_the_whole_alone() -> None:
 
 
 def test_what_is_asked_at_standard_is_not_asked_again_at_full() -> None:
-    first, more = (Sweep.of(OPERATORS["exp"], "float32", CALLS[each]).calls for each in ("sweep", "sweep-more"))
+    first, more = (
+        SweepReference.of(OPERATORS["exp"], "float32", CALLS[each]).calls for each in ("sweep", "sweep-more")
+    )
     assert [each.number for each in (*first, *more)] == [*range(216)]
     assert [each.sample.name for each in more] == [
         each.sample.name for each in generate(OPERATORS["exp"], "float32", 216, SWEEP_SEED, start=24)
@@ -507,7 +511,7 @@ def test_a_call_is_not_asked_that_takes_much_memory_on_its_way(count: int) -> No
     operator = Operator("spread", spread, lambda make: [call(make.normal(count))], definition=spread, sweep=True)
     sample = operator.samples("float32")[0]
     given = sample.arguments("spread", torch.float32)
-    found = Sweep.of(operator, "float32", defined=True).usual(Call(sample), given)
+    found = SweepReference.of(operator, "float32", defined=True).usual(Call(sample), given)
     assert (found is None) == (count > 700)
 
 
@@ -515,7 +519,7 @@ def test_half_precision_that_the_cpu_has_no_kernel_for_is_that_of_float32_rounde
     operator = Operator("log_ndtr", torch.special.log_ndtr, lambda make: [call(make.normal(70))])
     sample = operator.samples("bfloat16")[0]
     ((x,), _) = given = sample.arguments("log_ndtr", torch.bfloat16)
-    reference = Sweep.of(operator, "bfloat16")
+    reference = SweepReference.of(operator, "bfloat16")
     wanted = torch.special.log_ndtr(x.float()).bfloat16()
     assert digest(reference.usual(Call(sample), given)) == digest([wanted])
     assert [digest(each) for each in reference.expect(sample, "bfloat16").reference_runs] == [digest([wanted])] * 3
@@ -529,7 +533,7 @@ def test_an_operator_that_torch_does_not_have_is_not_a_wrong_one() -> None:
     )
     case = Case(suite="user", subject="absent", property="sweep", dtype="float32")
     with pytest.raises(NotImplementedError, match="is not implemented in torch"):
-        judged(Target(case, operator, Sweep.of(operator, "float32", range(6)), torch.device("cpu")))
+        judged(Target(case, operator, SweepReference.of(operator, "float32", range(6)), torch.device("cpu")))
 
 
 def test_an_operator_that_torch_has_removed_is_not_a_wrong_one_either() -> None:
@@ -539,13 +543,13 @@ def test_an_operator_that_torch_has_removed_is_not_a_wrong_one_either() -> None:
     operator = Operator("removed", removed, lambda make: [call(make.normal(7))], sweep=True)
     case = Case(suite="user", subject="removed", property="sweep", dtype="float32")
     with pytest.raises(RuntimeError, match="is now removed"):
-        judged(Target(case, operator, Sweep.of(operator, "float32", range(6)), torch.device("cpu")))
+        judged(Target(case, operator, SweepReference.of(operator, "float32", range(6)), torch.device("cpu")))
 
 
 def test_what_the_cpu_lets_grow_in_place_is_not_asked() -> None:
     operator = Operator("grow", torch.add, lambda make: [call(make.normal(3))], in_place=lambda x: x.resize_(5))
     changing = Call(operator.samples("float32")[0], direction=IN_PLACE)
-    assert Sweep.of(operator, "float32").usual(changing, ((torch.ones(3),), {})) is None
+    assert SweepReference.of(operator, "float32").usual(changing, ((torch.ones(3),), {})) is None
 
 
 @pytest.mark.parametrize("dtype", ["int64", "float32"])
@@ -555,7 +559,7 @@ def test_integers_are_changed_in_place_only_if_they_can_hold_the_result(dtype: s
         "half", lambda x: x / 2, lambda make: [call(make.normal(3))], dtypes=(dtype,), in_place=asked.append
     )
     changing = Call(operator.samples(dtype)[0], direction=IN_PLACE)
-    Sweep.of(operator, dtype).usual(changing, ((torch.ones(3, dtype=getattr(torch, dtype)),), {}))
+    SweepReference.of(operator, dtype).usual(changing, ((torch.ones(3, dtype=getattr(torch, dtype)),), {}))
     assert bool(asked) == (dtype == "float32")
 
 
@@ -641,7 +645,7 @@ def test_the_gradient_of_a_mean_over_windows_may_not_be_off_by_eight_ulp(
     monkeypatch.setattr(sweep, "ATTEMPTS", 0)
     operator = swept(name, dtype, GoldenStore(folder("baselines") / "golden"))
     case = Case(suite="ops", subject=name, property="sweep", dtype=dtype)
-    made = Target(case, operator, Sweep.of(operator, dtype, range(24)), torch.device("cpu"))
+    made = Target(case, operator, SweepReference.of(operator, dtype, range(24)), torch.device("cpu"))
     judged(made)
     both = made.both_ways
 
@@ -675,10 +679,10 @@ def test_an_operator_of_ones_own_is_swept_where_it_says_so(monkeypatch: pytest.M
 
     operator = Operator("double", lambda x: x * 2, rows, definition=lambda x: x + x, sweep=True)
     case = Case(suite="user", subject="double", property="sweep", dtype="float32")
-    judged(Target(case, operator, Sweep.of(operator, "float32", range(15), defined=True), torch.device("cpu")))
+    judged(Target(case, operator, SweepReference.of(operator, "float32", range(15), defined=True), torch.device("cpu")))
     wrong = Operator("double", lambda x: x * 2 + (x.shape[-1] > 100), rows, definition=lambda x: x + x, sweep=True)
     with pytest.raises(Disagreement):
-        judged(Target(case, wrong, Sweep.of(wrong, "float32", range(60), defined=True), torch.device("cpu")))
+        judged(Target(case, wrong, SweepReference.of(wrong, "float32", range(60), defined=True), torch.device("cpu")))
 
 
 def test_an_operator_says_for_which_arguments_nothing_is_promised() -> None:
@@ -693,7 +697,9 @@ def test_an_operator_says_for_which_arguments_nothing_is_promised() -> None:
     def asked(only: bool | Callable[..., bool]) -> Target:
         case = Case(suite="user", subject="mean", property="sweep", dtype="float32")
         operator = Operator("mean", mean, rows, definition=lambda x: x.mean(), sweep=only, terms=1 << 10)
-        return Target(case, operator, Sweep.of(operator, "float32", range(24), defined=True), torch.device("cpu"))
+        return Target(
+            case, operator, SweepReference.of(operator, "float32", range(24), defined=True), torch.device("cpu")
+        )
 
     with pytest.raises(Disagreement):
         judged(asked(True))

@@ -92,7 +92,7 @@ def test_the_command_names_each_with_its_source():
 
 def swept(subject, dtype="float32", **asked):
     case = Case(suite="ops", subject=subject, property="sweep", dtype=dtype)
-    measurements = {f"asked_{name}": count for name, count in asked.items()}
+    measurements = {f"generated_{name}": count for name, count in asked.items()}
     return ResultRecord.of(case, "n", Passed(), measurements=measurements)
 
 

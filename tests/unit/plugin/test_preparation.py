@@ -219,7 +219,7 @@ def test_emulated_devices_are_known_by_all_their_numbers(monkeypatch: pytest.Mon
     asked: list[EmulatorSettings] = []
     said = {"chip": "Ascend910B3", "numerics": {"conv.allow_hf32": False}, "physical": [4, 5], "buses": ["C1", "C2"]}
     monkeypatch.setattr("pytest_ascend.emulator.activate", asked.append)
-    monkeypatch.setattr(preparation, "_told", lambda *_: said)
+    monkeypatch.setattr(preparation, "_device_facts", lambda *_: said)
     monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
     prepared = prepare("emulated:1", look=tuple, probe=never)
     assert [each.devices for each in asked] == [2]

@@ -35,7 +35,7 @@ def activated(monkeypatch: pytest.MonkeyPatch) -> list[EmulatorSettings]:
     monkeypatch.delenv("PYTEST_ASCEND_EMULATED", raising=False)
     monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("pytest_ascend.emulator.activate", asked.append)
-    monkeypatch.setattr(preparation, "_told", lambda *_: SAID)
+    monkeypatch.setattr(preparation, "_device_facts", lambda *_: SAID)
     return asked
 
 
@@ -75,14 +75,16 @@ def test_the_settings_that_counted_are_kept(activated: list[EmulatorSettings]) -
 def test_an_isolated_device_is_asked_in_a_child(isolated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []
     said = {**SAID, "chip": "of a child"}
-    monkeypatch.setattr(preparation, "_asked_apart", lambda npu, count: asked.append((npu.label, count)) or said)
+    monkeypatch.setattr(
+        preparation, "_device_facts_in_child", lambda npu, count: asked.append((npu.label, count)) or said
+    )
     made = preparation._emulated(Request(kind="emulated", index=1), EmulatorSettings(devices=3), isolated=isolated)
     assert asked == [("emulated npu:1", 3)] * isolated
     assert made.chip == ("of a child" if isolated else "Ascend910B3")
 
 
 def test_a_real_device_is_asked_in_a_child_for_its_numerics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "_asked_apart", lambda *_: {"numerics": {"b": 2}})
+    monkeypatch.setattr(preparation, "_device_facts_in_child", lambda *_: {"numerics": {"b": 2}})
     monkeypatch.setattr(Npu, "pin_numerics", lambda self: {"c": 3})
     monkeypatch.setattr(
         preparation, "of_machine", lambda _, **given: (Identity(index=0, logical=0, physical=len(given["physical"])),)
@@ -113,22 +115,22 @@ def test_what_a_child_says_is_returned_and_what_fails_there_is_raised(monkeypatc
     loaded: list[bool] = []
     npu: Any = SimpleNamespace(load=lambda: loaded.append(True))
     monkeypatch.setattr("pytest_ascend.isolation.process.start", Child)
-    monkeypatch.setattr(preparation, "_told", lambda *given: {"given": given})
-    assert preparation._asked_apart(npu, 3) == {"given": (npu, 3)}
+    monkeypatch.setattr(preparation, "_device_facts", lambda *given: {"given": given})
+    assert preparation._device_facts_in_child(npu, 3) == {"given": (npu, 3)}
     assert loaded == [True], "before the fork, so that children need not"
 
     def broken(*_: Any) -> dict[str, Any]:
         raise OSError("no driver")
 
-    monkeypatch.setattr(preparation, "_told", broken)
+    monkeypatch.setattr(preparation, "_device_facts", broken)
     with pytest.raises(RuntimeError, match=r"^OSError: no driver$"):
-        preparation._asked_apart(npu, 3)
+        preparation._device_facts_in_child(npu, 3)
 
 
 def test_what_a_device_says_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "numbering", lambda count: {"physical": [count]})
     npu: Any = SimpleNamespace(chip=lambda: "chip", pin_numerics=lambda: {"a": 1})
-    assert preparation._told(npu, 3) == {"chip": "chip", "numerics": {"a": 1}, "physical": [3]}
+    assert preparation._device_facts(npu, 3) == {"chip": "chip", "numerics": {"a": 1}, "physical": [3]}
 
 
 def test_a_stack_that_does_not_come_up_says_why_with_every_cause() -> None:

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from pytest_ascend.precision.compare import compare
+from pytest_ascend.precision.kernel_fallbacks import autocast_elsewhere, kernel_fallbacks
 from pytest_ascend.precision.layers import layers
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.reference import Source
-from pytest_ascend.precision.stand_ins import autocast_elsewhere, stand_ins
 from pytest_ascend.precision.whole import models, whole
 from pytest_ascend.system.errors import UsageError
 
@@ -294,5 +294,5 @@ def test_a_model_may_write_to_tensors_that_it_makes_in_float32() -> None:
 
     x = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
     assert whole(Nearest(), x).agrees
-    with stand_ins([], wide=True), pytest.raises(RuntimeError, match="dtype"):
+    with kernel_fallbacks([], wide=True), pytest.raises(RuntimeError, match="dtype"):
         x.double().masked_scatter_(x > 0, x.int())  # of which no float64 is the reason

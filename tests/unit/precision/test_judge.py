@@ -98,12 +98,12 @@ def test_a_first_look_accepts_what_sums_explain_where_no_reference_run_decides(c
     limit = float(inner_by_model(setting, np.array([-100_000]), USE, factor)[0])
     for by in (0.999, 1.001):
         seen = look(count=count, abs_max=limit * by, ulp_max=50.0)
-        found = judge_quickly(seen, setting, USE, is_beside=False)
+        found = judge_quickly(seen, setting, USE, has_reference_runs=False)
         assert (found is not None) is (by < 1)
-        assert judge_quickly(seen, setting, USE, is_beside=True) is None
+        assert judge_quickly(seen, setting, USE, has_reference_runs=True) is None
     near = look(count=count, abs_max=limit * 0.5, ulp_max=2.0)  # where a shared direction would be seen
-    assert (judge_quickly(near, setting, USE, is_beside=False) is None) is (count >= FEW)
-    rounded = judge_quickly(look(count=count, ulp_max=1.8), setting, USE, is_beside=True)
+    assert (judge_quickly(near, setting, USE, has_reference_runs=False) is None) is (count >= FEW)
+    rounded = judge_quickly(look(count=count, ulp_max=1.8), setting, USE, has_reference_runs=True)
     assert rounded is not None
     assert rounded.rule == "largest error in ulp"
 

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision import layers, models, plot, whole
-from pytest_ascend.precision.stand_ins import cann_formulas
+from pytest_ascend.precision.kernel_fallbacks import cann_formulas
 
 
 class Block(nn.Module):

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.error_model import inner_by_model
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS
+from pytest_ascend.precision.kernel_fallbacks import rms_norm, rotary_mul, swiglu
 from pytest_ascend.precision.layers import relative_error
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.settings import Request, Setting, standard_of
-from pytest_ascend.precision.stand_ins import rms_norm, rotary_mul, swiglu
 from pytest_ascend.system.errors import UsageError
 
 T = torch.Tensor

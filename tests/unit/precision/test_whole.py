@@ -11,8 +11,8 @@ from torch import nn
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision import compare, layers, whole
+from pytest_ascend.precision.kernel_fallbacks import autocast_elsewhere
 from pytest_ascend.precision.reference import plain
-from pytest_ascend.precision.stand_ins import autocast_elsewhere
 from pytest_ascend.precision.whole import ModuleResults
 from pytest_ascend.run.reference import cpu_reference
 

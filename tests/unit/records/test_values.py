@@ -20,7 +20,7 @@ from pytest_ascend.records.case import EQUAL_BITS, Case, Stack
 from pytest_ascend.records.census import ABSENT, KINDS, ON_NPU, OPERATORS_LIMIT, PARTS, Census, compare
 from pytest_ascend.records.outcome import OUTCOMES, Failed, Passed
 from pytest_ascend.records.record import SERIES_LIMIT, SERIES_POINTS_LIMIT, ResultRecord, Series
-from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, named_in, told
+from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, as_expected_of, named_in
 from pytest_ascend.system.text import (
     UNITS,
     one_line,
@@ -231,8 +231,8 @@ def test_figures_are_computed_once_in_full() -> None:
 
 def test_what_a_chip_does_is_told_in_words_that_are_read_again() -> None:
     every = (SATURATES, FLUSHES, HALVES)
-    assert told(every) == f"as expected of a chip with {SATURATES}, {FLUSHES}, {HALVES}"
-    assert named_in(f"{told(every)}\nmore") == set(every)
+    assert as_expected_of(every) == f"as expected of a chip with {SATURATES}, {FLUSHES}, {HALVES}"
+    assert named_in(f"{as_expected_of(every)}\nmore") == set(every)
     assert named_in("") == frozenset()
 
 

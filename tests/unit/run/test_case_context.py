@@ -16,7 +16,7 @@ from pytest_ascend.precision import compare
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Unsupported
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.verdict import HALVES, SATURATES, Verdict, told
+from pytest_ascend.records.verdict import HALVES, SATURATES, Verdict, as_expected_of
 from pytest_ascend.run.case_context import OVERFLOWED, REASON_CHARACTERS, CaseContext, watching
 
 AGREES = Verdict(path="output", agrees=True, standard="", headline="agrees").as_whole()
@@ -112,7 +112,12 @@ def by_design(says: str) -> Known:
 @pytest.mark.parametrize(("says", "multiplied"), [(HALVES, None), (HALVES, True), (HALVES, False), (SATURATES, False)])
 def test_products_of_halves_explain_nothing_where_nothing_was_multiplied(says: str, multiplied: bool | None) -> None:
     wrong = Verdict(
-        path="output", agrees=False, standard="", headline="differs", message=told([says]), pattern=told([says])
+        path="output",
+        agrees=False,
+        standard="",
+        headline="differs",
+        message=as_expected_of([says]),
+        pattern=as_expected_of([says]),
     )
     outcome = trial(verdicts=[wrong], multiplied=multiplied, known=by_design(says)).outcome()
     assert outcome.name == ("failed" if says == HALVES and multiplied is False else "waived")
@@ -130,9 +135,9 @@ def test_a_failure_says_that_something_overflowed_where_the_npu_remembers_it() -
 @pytest.mark.parametrize(
     ("patterns", "explained"),
     [
-        ((told([HALVES]),), True),
-        ((told([HALVES]), told([SATURATES])), True),  # each by one of them
-        ((told([HALVES]), "rows are exchanged"), False),
+        ((as_expected_of([HALVES]),), True),
+        ((as_expected_of([HALVES]), as_expected_of([SATURATES])), True),  # each by one of them
+        ((as_expected_of([HALVES]), "rows are exchanged"), False),
     ],
 )
 def test_a_case_deviates_by_design_where_all_that_disagrees_is_explained(

@@ -13,7 +13,7 @@ from pytest_ascend.operators import Operator, cases_of
 from pytest_ascend.operators.checks import check
 from pytest_ascend.operators.failing import SavedCall, program
 from pytest_ascend.operators.reference import Definition
-from pytest_ascend.operators.sweep import CALLS, Sweep
+from pytest_ascend.operators.sweep import CALLS, SweepReference
 from pytest_ascend.operators.target import Target
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from suites.fused import CASES, NOT_SWEPT, OPERATORS
@@ -51,6 +51,6 @@ def test_a_fault_beyond_the_sizes_of_the_table_is_seen() -> None:
     assert largest < 1 << 11
     wrong = replace(fast_gelu, function=_tail_not_written, grad=False)
     case = next(each for each in CASES if each.subject == "npu_fast_gelu" and each.property == "sweep")
-    target = Target(case, wrong, Sweep.of(wrong, "float32", CALLS["sweep"], defined=True), DEVICE)
+    target = Target(case, wrong, SweepReference.of(wrong, "float32", CALLS["sweep"], defined=True), DEVICE)
     with pytest.raises(Disagreement, match="made smaller"):
         check(target, PrecisionCompare(lambda _: None))

@@ -104,7 +104,7 @@ def test_recorded_strides_are_those_of_the_tensor_that_is_made(stride: tuple[int
     made = StoredTensor(tensor=kept, stride=stride).make("", torch.float16)
     assert (made.stride(), made.dtype) == (stride, torch.float16)
     assert made.float().equal(kept)
-    there = calling.as_it_is(made, torch.device("cpu"))
+    there = calling.preserve_layout(made, torch.device("cpu"))
     assert (there.stride(), there.float().equal(kept)) == (stride, True)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators.sweep import Sweep
+from pytest_ascend.operators.sweep import SweepReference
 from pytest_ascend.operators.target import Call
 from pytest_ascend.system.bundled import folder
 from suites.ops.table import swept
@@ -108,7 +108,7 @@ def test_pixels_between_two_numbers_of_half_precision() -> None:
 def test_what_is_not_promised_is_not_even_computed() -> None:
     """Some of it ends the process."""
     operator = swept("pad", "float32", STORE)
-    sweep, called = Sweep.of(operator, "float32", range(3)), []
+    sweep, called = SweepReference.of(operator, "float32", range(3)), []
     object.__setattr__(operator, "function", lambda *_, **__: called.append(1))
     object.__setattr__(operator, "sweep", lambda *_, **__: False)
     each = sweep.calls[0].sample

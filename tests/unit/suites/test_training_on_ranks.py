@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_ascend.precision.stand_ins import products_in_halves
+from pytest_ascend.precision.kernel_fallbacks import products_in_halves
 from suites.distributed import training
 from suites.distributed.test_training import _worst
 

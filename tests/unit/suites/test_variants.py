@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_ascend.operators.calling import channels_last
-from pytest_ascend.precision import stand_ins
+from pytest_ascend.precision import kernel_fallbacks
 from suites.models.computation import images
 from suites.models.passing import short
 from suites.models.variants import ROWS, VARIANTS
@@ -51,10 +51,10 @@ def test_strided_tensors_hold_the_same_with_channels_innermost() -> None:
 def test_products_of_a_slow_dtype_are_those_of_float32_rounded_once(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stand_ins, "slow_dtypes", lambda: {dtype})
+    monkeypatch.setattr(kernel_fallbacks, "slow_dtypes", lambda: {dtype})
     left, right = torch.randn(64, 64).to(dtype).requires_grad_(), torch.randn(64, 64).to(dtype)
     x, weight = torch.randn(2, 4, 8, 8).to(dtype), torch.randn(4, 4, 3, 3).to(dtype)
-    with stand_ins.products_in_float32():
+    with kernel_fallbacks.products_in_float32():
         product, convolved = left @ right, torch.conv2d(x, weight)
         product.sum().backward()  # type: ignore[no-untyped-call]
     assert product.equal((left.float() @ right.float()).to(dtype))
@@ -67,10 +67,10 @@ def test_products_of_a_slow_dtype_are_those_of_float32_rounded_once(
 def test_convolutions_of_16_bits_are_those_of_float32_though_the_cpu_is_quick(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stand_ins, "slow_dtypes", set)
+    monkeypatch.setattr(kernel_fallbacks, "slow_dtypes", set)
     # a window of padding alone, with which oneDNN's kernels for CPUs with AMX end the process
     x, weight = torch.randn(2, 16, 1).to(dtype), torch.randn(5, 16, 1).to(dtype).requires_grad_()
-    with stand_ins.products_in_float32():
+    with kernel_fallbacks.products_in_float32():
         convolved = torch.conv1d(x, weight, stride=3, padding=2)
         convolved.sum().backward()  # type: ignore[no-untyped-call]
     assert convolved.equal(torch.conv1d(x.float(), weight.detach().float(), stride=3, padding=2).to(dtype))

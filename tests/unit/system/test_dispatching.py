@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_ascend.system import dispatching
-from pytest_ascend.system.dispatching import in_rounded_steps, unseen
+from pytest_ascend.system.dispatching import in_rounded_steps, no_dispatch
 
 SAYS = "\"step\" not implemented for 'Half'"
 REFUSED = [0]
@@ -118,7 +118,7 @@ def test_an_operator_composed_of_others_has_their_gradients_where_a_mode_sees_it
 
 
 def test_it_works_where_modes_are_kept_away() -> None:
-    with unseen():
+    with no_dispatch():
         assert in_rounded_steps(lambda: torch.ops.rounded_steps.product(tensor(2), tensor(3))).tolist() == [6]
 
 

@@ -90,7 +90,7 @@ def without_onednn() -> contextlib.AbstractContextManager[None]:
     return for_now(functools.partial(setattr, onednn, "enabled"), False, onednn.enabled)
 
 
-class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
+class kernel_fallbacks(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
     """A context in which functions that the CPU lacks are computed another way; ``notes`` records which.
 
     Functions without a definition here are computed in float32 instead of float64 or 16 bits; under autocast, in one
