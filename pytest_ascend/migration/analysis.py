@@ -103,13 +103,13 @@ class Analysis:
     """All that is known before a model is moved. ``largest_batch`` is the largest that should fit; None if unknown.
 
     ``older`` names the modules that torch_npu computes by what it refuses in a capture, each with that operator.
-    ``standings_of`` names the source of the standings, ``way`` the kind of stand-in tensors, ``source`` the folder;
+    ``standings_of`` names the source of the standings, ``mode`` the kind of stand-in tensors, ``source`` the folder;
     ``graph_breaks`` is None where nobody asked for them.
     """
 
     chip: Chip
     model: str = ""
-    way: str = ""
+    mode: str = ""
     standings_of: str = ""
     optimizer: str = ""
     operators: tuple[Operator, ...] = ()
@@ -158,7 +158,7 @@ class Analysis:
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only."""
         found: dict[str, Any] = to_builtins(self)
-        found["traced_with"] = found.pop("way")
+        found["traced_with"] = found.pop("mode")
         found["chip"] = {name: found["chip"][name] for name in ("name", "memory_bytes", "source")}
         del found["older"]  # which is part of what a captured graph refuses
         if self.graph_breaks is None:

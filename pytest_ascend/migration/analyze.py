@@ -21,7 +21,7 @@ from pytest_ascend.system.files import canonical_json, write_file
 from pytest_ascend.system.translation import language_option
 
 #: Kinds of stand-in tensors, the most informative first; the first needs torch_npu.
-WAYS = ("npu", "meta", "cpu")
+MODES = ("npu", "meta", "cpu")
 OFF_DEVICE = ("meta", "cpu")
 
 OPTIMIZER = click.Choice(("adamw", "adam", "momentum", "sgd", "none"))
@@ -83,11 +83,11 @@ def analyze(
     warnings.filterwarnings("ignore", module=r"torch(_npu)?\b")  # torch's warnings about itself, not about the model
     analysis = Analysis(chip=npu_of(chip))
     if model:
-        kind, standings_of, ways = _standings(census_file)
+        kind, standings_of, modes = _standings(census_file)
         from pytest_ascend.migration import traced  # noqa: PLC0415 - loads torch, and torch_npu has to come first
 
         empty = replace(analysis, model=model, standings_of=standings_of)
-        analysis = traced.analyse(empty, kind, ways, training=not no_training, **step)
+        analysis = traced.analyse(empty, kind, modes, training=not no_training, **step)
     if source:
         findings, notes = scan(source)
         analysis = replace(analysis, source=str(source), findings=tuple(findings), notes=(*analysis.notes, *notes))
@@ -102,7 +102,7 @@ def analyze(
 
 
 def _standings(census_file: Path | None) -> tuple[Kind, str, tuple[str, ...]]:
-    """Return a lookup of standings, the name of its source, and the ways to trace."""
+    """Return a lookup of standings, the name of its source, and the modes to trace."""
     if census_file:
         os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # torch_npu, which may not load here, is not asked
         taken = census.read(census_file)
@@ -113,4 +113,4 @@ def _standings(census_file: Path | None) -> tuple[Kind, str, tuple[str, ...]]:
     from pytest_ascend.device import dispatcher  # noqa: PLC0415
     from pytest_ascend.environment.stack import collect  # noqa: PLC0415
 
-    return dispatcher.kind, f"torch_npu {collect('npu', emulated=False, chip='').torch_npu}, installed here", WAYS
+    return dispatcher.kind, f"torch_npu {collect('npu', emulated=False, chip='').torch_npu}, installed here", MODES

@@ -118,7 +118,7 @@ def headlines(analysis: Analysis) -> Iterator[str]:
     """Yield the conclusions, in a few sentences: the answer first."""
     yield answer(analysis)
     if analysis.model:
-        yield f"{analysis.model}, one step, {HOW[analysis.way]}"
+        yield f"{analysis.model}, one step, {HOW[analysis.mode]}"
         source = analysis.standings_of
         yield f"operators by {source}" if source else "no torch_npu here: name a census with --census"
         counts = ", ".join(f"{count} {standing}" for standing, count in analysis.counts.items())

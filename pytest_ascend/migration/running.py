@@ -35,12 +35,12 @@ OPTIMIZERS: Mapping[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traced:
-    """The result of one way of tracing: uses by (phase, operator), the memory, and the kind of stand-in tensors.
+    """The result of one mode of tracing: uses by (phase, operator), the memory, and the kind of stand-in tensors.
 
     ``reads_values``: the model reads values, which a run on the CPU provided.
     """
 
-    way: str
+    mode: str
     uses: Mapping[tuple[str, str], OperatorUse]
     memory: Memory
     reads_values: bool = False
@@ -56,25 +56,25 @@ class Step:
     training: bool = True
 
 
-def trace(target: TargetModel, step: Step, ways: tuple[str, ...]) -> Traced:
-    """Trace one step in the first of ``ways`` that works, with values from the CPU if the model reads any.
+def trace(target: TargetModel, step: Step, modes: tuple[str, ...]) -> Traced:
+    """Trace one step in the first of ``modes`` that works, with values from the CPU if the model reads any.
 
     Raises UsageError if none does.
     """
     notes: list[str] = []
-    for way in ways:
-        traced = _tried(target, step, way)
+    for mode in modes:
+        traced = _tried(target, step, mode)
         if isinstance(traced, Traced):
-            return replace(traced, notes=tuple(notes[:1]))  # the other ways without values fail for the same reason
+            return replace(traced, notes=tuple(notes[:1]))  # the other modes without values fail for the same reason
         values = Values()
-        if way != "cpu" and isinstance(_tried(target, step, "cpu", values), Traced):
+        if mode != "cpu" and isinstance(_tried(target, step, "cpu", values), Traced):
             values.replays = True
-            if isinstance(with_values := _tried(target, step, way, values), Traced):
+            if isinstance(with_values := _tried(target, step, mode, values), Traced):
                 note = f"{obstacle(traced)}: its values are those of a run on the CPU"
                 return replace(with_values, reads_values=True, notes=(note,))
-        notes.append(f"not traced with {way} tensors: {obstacle(traced)}")
+        notes.append(f"not traced with {mode} tensors: {obstacle(traced)}")
     hint = "see that model(*inputs) and its backward pass run on the CPU; --no-training leaves the latter out"
-    # The last way is the CPU, whose message is in the words that users know.
+    # The last mode is the CPU, whose message is in the words that users know.
     raise UsageError(f"{target.name} does not run: {notes[-1]}", hint=hint)
 
 
@@ -89,15 +89,15 @@ def fitting_batch(target: TargetModel, step: Step, capacity_bytes: int) -> int |
     return largest_batch(peak, capacity_bytes, target.batch)
 
 
-def _tried(target: TargetModel, step: Step, way: str, values: Values | None = None) -> Traced | Exception:
+def _tried(target: TargetModel, step: Step, mode: str, values: Values | None = None) -> Traced | Exception:
     try:
         with quiet():
-            if way != "npu":
-                return _run(target, step, way, values)
+            if mode != "npu":
+                return _run(target, step, mode, values)
             from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - loads torch's symbolic shapes
 
             with FakeTensorMode(allow_non_fake_inputs=True):
-                return _run(target, step, way, values)
+                return _run(target, step, mode, values)
     except UsageError:
         raise
     except Exception as error:  # noqa: BLE001 - models raise anything without values, and may run with values
@@ -141,12 +141,12 @@ def as_meta(each: Any, device: torch.device | str = "meta") -> Any:
     return copy.deepcopy(each, known)  # what is in known counts as copied, and what is shared stays shared
 
 
-def _run(target: TargetModel, step: Step, way: str, values: Values | None) -> Traced:
+def _run(target: TargetModel, step: Step, mode: str, values: Values | None) -> Traced:
     """Run an inference and a training step with stand-ins for a model's tensors, and return what was recorded."""
-    device = torch.device("npu", 0) if way == "npu" else torch.device(way)
-    model = copy.deepcopy(target.model) if way == "cpu" else as_meta(target.model, device)
+    device = torch.device("npu", 0) if mode == "npu" else torch.device(mode)
+    model = copy.deepcopy(target.model) if mode == "cpu" else as_meta(target.model, device)
     model.train(step.training)
-    args, kwargs = target.mapped(lambda each: each if way == "cpu" else as_meta(each, device))
+    args, kwargs = target.mapped(lambda each: each if mode == "cpu" else as_meta(each, device))
     inputs = tensors_in((args, kwargs))
     parameters, buffers = _bytes(model.parameters()), _bytes(model.buffers())
     before = parameters + buffers + _bytes(inputs)
@@ -154,7 +154,7 @@ def _run(target: TargetModel, step: Step, way: str, values: Values | None) -> Tr
     def forward() -> Any:
         if step.autocast is None:
             return model(*args, **kwargs)
-        with torch.autocast("npu" if way == "npu" else "cpu", dtype=step.autocast):
+        with torch.autocast("npu" if mode == "npu" else "cpu", dtype=step.autocast):
             return model(*args, **kwargs)
 
     inference, training = (Recorder(values, (*model.parameters(), *model.buffers(), *inputs)) for _ in range(2))
@@ -190,7 +190,7 @@ def _run(target: TargetModel, step: Step, way: str, values: Values | None) -> Tr
         training_peak=(peak + before + state) if step.training else 0,
         inference_peak=inference.peak_bytes + before,
     )
-    return Traced(way=way, uses=training.uses, memory=memory)
+    return Traced(mode=mode, uses=training.uses, memory=memory)
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

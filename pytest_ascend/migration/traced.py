@@ -26,7 +26,7 @@ _DTYPE = re.compile(r"\b(?:b?float\d+|u?int\d+|complex\d+|bool)\b")
 def analyse(
     empty: Analysis,
     kind: Kind,
-    ways: tuple[str, ...],
+    modes: tuple[str, ...],
     *,
     inputs: str,
     batches: tuple[int, ...],
@@ -51,7 +51,7 @@ def analyse(
         for at, each in enumerate(targets):
             args, kwargs = each.mapped(lambda x: x.to(to) if x.is_floating_point() else x)
             targets[at] = replace(each, args=args, kwargs=kwargs)
-    traces = [trace(each, step, ways) for each in targets]
+    traces = [trace(each, step, modes) for each in targets]
     given, traced = targets[0], traces[0]
     operators = [_operator(name, traced.uses, kind) for name in dict.fromkeys(name for _, name in traced.uses)]
     order = list(STANDINGS)
@@ -61,10 +61,10 @@ def analyse(
     if not is_batch:
         notes.append("the number of operators grows with the first dimension, as steps of a sequence: is it the batch?")
     # Search with meta tensors, which cost nothing at any size; not for a model that reads values, nor along steps.
-    searches = is_batch and not traced.reads_values and traced.way != "cpu"
+    searches = is_batch and not traced.reads_values and traced.mode != "cpu"
     return replace(
         empty,
-        way=traced.way,
+        mode=traced.mode,
         optimizer=optimizer if training else "none",
         operators=tuple(operators),
         older=tuple(

@@ -255,7 +255,7 @@ def _repeat(target: Target, compare: PrecisionCompare) -> None:
     for sample in target.samples:
         before[sample.name] = target.on_cpu(sample)
         args, kwargs = target.arguments(Call(sample))
-        for direction, computed in _ways(target, sample, args, kwargs).items():
+        for direction, computed in _variants(target, sample, args, kwargs).items():
             call = Call(sample, direction=direction, label=direction)
             target.note(call)
             first[call.name] = computed()
@@ -272,20 +272,20 @@ def _repeat(target: Target, compare: PrecisionCompare) -> None:
     same(compare, left, given, f"{name}: its inputs, after the calls", standard="binary")
 
 
-def _ways(target: Target, sample: Sample, args: Any, kwargs: Any) -> dict[str, Callable[[], list[Any]]]:
-    """Return the ways to compute a sample: forward, in place on a copy, and backward, as far as they exist.
+def _variants(target: Target, sample: Sample, args: Any, kwargs: Any) -> dict[str, Callable[[], list[Any]]]:
+    """Return the variants to compute a sample: forward, in place on a copy, and backward, as far as they exist.
 
     Backward only with one gradient, of a single number each: no device promises the order of sums.
     """
-    operator, ways = target.operator, dict[str, Callable[[], list[Any]]]()
-    ways[""] = lambda: target.fetched(calling.forward(operator, operator.function, args, kwargs))
+    operator, variants = target.operator, dict[str, Callable[[], list[Any]]]()
+    variants[""] = lambda: target.fetched(calling.forward(operator, operator.function, args, kwargs))
     if target.shows(sample, "in-place"):
-        ways[IN_PLACE] = lambda: target.fetched([operator.changes_first(args[0].clone(), *args[1:], **kwargs)])
+        variants[IN_PLACE] = lambda: target.fetched([operator.changes_first(args[0].clone(), *args[1:], **kwargs)])
     is_of_one = operator.traits.is_of_one and len(sample.values()) == 1
     if is_of_one and target.shows(sample, "backward"):
         back = Call(sample, direction=BACKWARD, label=BACKWARD)
-        ways[BACKWARD] = lambda: [each for each in target.execute(back) if each is not None]
-    return ways
+        variants[BACKWARD] = lambda: [each for each in target.execute(back) if each is not None]
+    return variants
 
 
 def _demand(holds: bool, otherwise: str) -> None:

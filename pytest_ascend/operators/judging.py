@@ -288,8 +288,8 @@ def signs(values: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
         return [each.signbit() & ~each.isnan() for each in values if each is not None and each.is_floating_point()]
 
 
-#: What a function of single elements, and its gradient, is off by in the reference run that is off by all that is
-#: allowed: two ulp and a rounding, and in a gradient three times the CPU's own rounding.
+#: The error in ulp of the perturbed reference run of a pointwise function, and of its gradient: the whole allowance of
+#: two ulp and a rounding; in a gradient, also three times the CPU's own rounding.
 _OFF_BY = {False: 2.6, True: 4.1}
 #: So many tensors of one call have verdicts of their own in the log; more elements than any tensor has.
 _SHORT, _UNKNOWN = 4, 1 << 62

@@ -239,7 +239,7 @@ def _is_inexact(value: Tensor) -> bool:
 
 
 #: All decisions moved up, all down, and each at random, twice: one that gives a fourth value depends on several jumps.
-WAYS = 4
+BRANCHINGS = 4
 #: A decision is moved by this multiple of the largest error that a reference run has in its number.
 REACH = 4.0
 
@@ -302,7 +302,7 @@ def deciding(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tenso
 
 
 class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
-    """A context in which operators decide by other numbers, in one of :data:`WAYS`.
+    """A context in which operators decide by other numbers, in one of :data:`BRANCHINGS`.
 
     ``seen`` are the numbers by which a reference run decided, one after another, in ``dtype``. Those that it knew
     exactly are not moved.
@@ -354,10 +354,10 @@ def without_jumps(
 ) -> tuple[Tensor, tuple[Tensor, ...]] | None:
     """Return what is expected on the side of each jump that ``actual`` took, and runs with no errors but those there.
 
-    ``moved`` are the results of all :data:`WAYS`. None if no element lies at a jump, or if some depend on several, as a
-    sum of rounded numbers does: then reference runs alone say how far off a device may be.
+    ``moved`` are the results of all :data:`BRANCHINGS`. None if no element lies at a jump, or if some depend on
+    several, as a sum of rounded numbers does: then reference runs alone say how far off a device may be.
     """
-    if len(moved) != WAYS or not actual.is_floating_point():
+    if len(moved) != BRANCHINGS or not actual.is_floating_point():
         return None
     if any((each.isnan() & ~expected.isnan()).any() for each in moved):  # decisions that do not fit together
         return None

@@ -154,15 +154,15 @@ class ErrorModel:
     ``reference_runs`` has None, or the runs with an element that is not zero; ``exponents`` are those of its octaves.
     """
 
-    def __init__(self, reference_runs: Octaves | None, setting: Setting, exponents: Ints, use: Allowances) -> None:
-        self.setting, self.exponents, self.use = setting, exponents, use
+    def __init__(self, reference_runs: Octaves | None, setting: Setting, exponents: Ints, allow: Allowances) -> None:
+        self.setting, self.exponents, self.allow = setting, exponents, allow
         #: The ulp of each octave; twice that if the expected values are rounded as well.
         self.ulp = setting.format.ulp_of_octave(exponents) * (1 if setting.finer else 2)
         #: Whether the model of sums is a limit of its own, in addition to reference runs.
         self._sums_count = reference_runs is None or (setting.request.accumulation or 1) > 1
-        self._sums = inner_by_model(setting, exponents, use, use.sums_rms)
+        self._sums = inner_by_model(setting, exponents, allow, allow.sums_rms)
         #: The allowed multiple of the largest inner error of a reference run.
-        self.largest = use.sampled_largest if setting.request.sampled else use.largest
+        self.largest = allow.sampled_largest if setting.request.sampled else allow.largest
         self.has_runs = reference_runs is not None
         self._by_window: dict[int, tuple[Floats, Floats]] = {}
         if reference_runs is None:
@@ -177,23 +177,23 @@ class ErrorModel:
         self._count = self._counts.sum(axis=0)
         # A window needs so many elements: fewer only if there are no more. Results of one reference share roundings, so
         # that each of them needs that many.
-        wanted = use.independent * (len(self._counts) if setting.request.sampled else 1)
+        wanted = allow.independent * (len(self._counts) if setting.request.sampled else 1)
         self._enough = max(1.0, min(wanted, float(self._count.sum())))
 
     def limits(self, count: float) -> Limits:
         """Return the largest allowed error among ``count`` elements."""
         element = np.zeros(self.exponents.shape)
-        sums = inner_by_model(self.setting, self.exponents, self.use, self.use.sums)
+        sums = inner_by_model(self.setting, self.exponents, self.allow, self.allow.sums)
         if self.has_runs:
-            element = self._inner(chance_of(count, self.use), sums)
+            element = self._inner(chance_of(count, self.allow), sums)
         if self._sums_count:
             element = np.maximum(element, sums)
         if self.setting.request.branching:
-            element = element + self.use.branch_element * self.setting.root_mean_square
-        rounding = self.use.approximation_ulps if self.setting.approximated else self.use.element_ulps
+            element = element + self.allow.branch_element * self.setting.root_mean_square
+        rounding = self.allow.approximation_ulps if self.setting.approximated else self.allow.element_ulps
         allowed = rounding * self.ulp + element
         if self.setting.request.sampled:  # a faithful rounding of a run's inner error, or a result without inner error
-            alone = self.use.sampled_ulps if self.setting.approximated else self.use.element_ulps
+            alone = self.allow.sampled_ulps if self.setting.approximated else self.allow.element_ulps
             allowed = np.maximum(alone * self.ulp, self.ulp + element)
         return Limits(int(self.exponents[0]), np.minimum(allowed, sys.float_info.max))
 
@@ -220,17 +220,17 @@ class ErrorModel:
     def root_mean_square(self, half_width: int, count: Floats) -> Floats:
         """Return the allowed root mean square error in the window around each octave of ``count`` elements."""
         total = np.maximum(sliding_sum(count, half_width), 1)
-        ulps = self.use.element_ulps if self.setting.distinct < FEW else self.use.rms_ulps
+        ulps = self.allow.element_ulps if self.setting.distinct < FEW else self.allow.rms_ulps
         rounding = np.sqrt(sliding_sum(count * (ulps * self.ulp) ** 2, half_width) / total)
         inner = np.zeros(self.exponents.shape)
         if self.has_runs:
-            inner = self._scale(half_width, self.use.rms, self._sums)
-            shared = self._scale(max(half_width, WINDOWS[WIDE]), self.use.rms, self._sums)
-            inner = np.where(inner > self.use.rms * self.ulp, np.maximum(inner, shared), inner)
+            inner = self._scale(half_width, self.allow.rms, self._sums)
+            shared = self._scale(max(half_width, WINDOWS[WIDE]), self.allow.rms, self._sums)
+            inner = np.where(inner > self.allow.rms * self.ulp, np.maximum(inner, shared), inner)
         if self._sums_count:
             inner = np.maximum(inner, np.sqrt(sliding_sum(count * self._sums**2, half_width) / total))
         if self.setting.request.branching:
-            inner = inner + self.use.branch_rms * self.setting.root_mean_square
+            inner = inner + self.allow.branch_rms * self.setting.root_mean_square
         allowed: Floats = rounding + inner
         return allowed
 
@@ -241,7 +241,8 @@ class ErrorModel:
         """
         careful, usual = self._shown(half_width)
         if self.setting.request.sampled:
-            known: Floats = self.use.sampled_few / _few_up_to(self.use.independent, self.use.luck)[-1] * factor * usual
+            share = self.allow.sampled_few / _few_up_to(self.allow.independent, self.allow.luck)[-1]
+            known: Floats = share * factor * usual
             return known
         scale: Floats = np.maximum(np.minimum(factor * careful, most), factor * usual)
         return scale
@@ -257,14 +258,14 @@ class ErrorModel:
             shown = np.sqrt(np.max(squares, axis=0)) * self._unit
             shown = np.minimum(shown, sys.float_info.max)  # the squares of float64 may overflow
             unseen = 0.3 * self.ulp * np.minimum(1, 8 / count)  # which so many may have without showing it
-            careful = few(count, self.use) * np.maximum(shown, unseen)
-            self._by_window[half_width] = careful, shown * _few_up_to(self.use.independent, self.use.luck)[-1]
+            careful = few(count, self.allow) * np.maximum(shown, unseen)
+            self._by_window[half_width] = careful, shown * _few_up_to(self.allow.independent, self.allow.luck)[-1]
         return self._by_window[half_width]
 
 
-def chance_of(count: float, use: Allowances) -> float:
+def chance_of(count: float, allow: Allowances) -> float:
     """Return the likely maximum of ``count`` normal errors, in root mean squares."""
-    return use.rms * (math.sqrt(2 * math.log(2 * count + 1)) + 1)
+    return allow.rms * (math.sqrt(2 * math.log(2 * count + 1)) + 1)
 
 
 def exponents_of(entries: Entries, form: Format) -> tuple[int, int]:
@@ -330,15 +331,15 @@ class Finding:
         return self.used > 1
 
 
-def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOWANCES) -> Finding:
+def judge_by_model(found: Measurement, setting: Setting, allow: Allowances = ALLOWANCES) -> Finding:
     """Return the rule that the device's errors come closest to breaking; broken if they exceed those of reference
     runs."""
     if not all(each.count for each in found.reference_runs):
         found = replace(found, reference_runs=[each for each in found.reference_runs if each.count])
-    rounding = _rounding(found.actual, setting, use)
+    rounding = _rounding(found.actual, setting, allow)
     if not rounding.is_broken:
         return rounding
-    few = _few_elements(found, setting, use)
+    few = _few_elements(found, setting, allow)
     if not few.is_broken:
         return few
     entries = found.actual.spread.entries()
@@ -352,7 +353,7 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
         lowest += merged
         reference_runs = octaves(present, setting.format, lowest, highest - lowest + 1)
     device = octaves([entries], setting.format, lowest, highest - lowest + 1)
-    model = ErrorModel(reference_runs, setting, np.arange(lowest, highest + 1), use)
+    model = ErrorModel(reference_runs, setting, np.arange(lowest, highest + 1), allow)
     allowed = _with_zero(model.limits(found.actual.count), model, run_entries, device)
     (error_max,) = device.error_max
     worst = int((error_max / allowed.element).argmax())
@@ -361,43 +362,43 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
         Finding(rule=Rule.ZERO, value=_zero_errors(entries, setting)[0], limit=allowed.zero, allowed=allowed.of),
         Finding(rule=Rule.ELEMENT, value=value, limit=limit, allowed=allowed.of),
         _root_mean_square(device, model),
-        _blocks(found, setting, use),
-        _bias(found, setting, use),
+        _blocks(found, setting, allow),
+        _bias(found, setting, allow),
     )
     return max(findings, key=lambda each: (each.used > 1 and each.allowed is not None, each.used))
 
 
-def judge_quickly(found: Sums, setting: Setting, use: Allowances, *, has_reference_runs: bool) -> Finding | None:
+def judge_quickly(found: Sums, setting: Setting, allow: Allowances, *, has_reference_runs: bool) -> Finding | None:
     """Return why a first look suffices to accept a result (no error, rounding, or sums), or None.
 
     ``has_reference_runs``: reference runs decide what rounding does not explain.
     """
     is_near, few = found.ulp_max <= FAR, found.count < FEW
-    if is_near and not (rounding := _rounding(found, setting, use)).is_broken:
+    if is_near and not (rounding := _rounding(found, setting, allow)).is_broken:
         return rounding
     if has_reference_runs or (is_near and not few):
         return None
-    limit = float(inner_by_model(setting, LOWEST, use, use.sums if few else use.sums_rms)[0])
+    limit = float(inner_by_model(setting, LOWEST, allow, allow.sums if few else allow.sums_rms)[0])
     return Finding(rule=Rule.ELEMENT, value=found.abs_max, limit=limit) if found.abs_max <= limit else None
 
 
-def _rounding(sums: Sums, setting: Setting, use: Allowances) -> Finding:
+def _rounding(sums: Sums, setting: Setting, allow: Allowances) -> Finding:
     """Judge the errors as if rounding alone caused them, which settles most results quickly."""
     count = max(sums.count, 1)
-    element = Finding(rule=Rule.LARGEST_ULPS, value=sums.ulp_max, limit=use.element_ulps)
+    element = Finding(rule=Rule.LARGEST_ULPS, value=sums.ulp_max, limit=allow.element_ulps)
     if setting.distinct < FEW:
         return element
     bias = max(map(abs, biases(sums)))
     root = math.sqrt(sums.ulp_square_sum / count)
     return max(
         element,
-        Finding(rule=Rule.RMS_ULPS, value=root, limit=use.rms_ulps),
-        Finding(rule=Rule.BIAS, value=bias, limit=use.bias_ulps),
+        Finding(rule=Rule.RMS_ULPS, value=root, limit=allow.rms_ulps),
+        Finding(rule=Rule.BIAS, value=bias, limit=allow.bias_ulps),
         key=lambda each: each.used,
     )
 
 
-def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Finding:
+def _few_elements(found: Measurement, setting: Setting, allow: Allowances) -> Finding:
     """Accept what is certainly within the limits of every rule: the second shortcut.
 
     Below what the model of sums allows in the lowest octave (of few elements, of which no mean is taken: for one
@@ -405,15 +406,15 @@ def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Find
     """
     sums, few = found.actual, found.actual.count < FEW
     if not found.reference_runs or (setting.request.accumulation or 1) > 1:
-        factor = use.sums if few else use.sums_rms
-        limit = float(inner_by_model(setting, LOWEST, use, factor)[0])
-        if sums.abs_max <= limit and (few or _says_nothing_on_bias(found.actual.count, setting, use)):
+        factor = allow.sums if few else allow.sums_rms
+        limit = float(inner_by_model(setting, LOWEST, allow, factor)[0])
+        if sums.abs_max <= limit and (few or _says_nothing_on_bias(found.actual.count, setting, allow)):
             return Finding(rule=Rule.ELEMENT, value=sums.abs_max, limit=limit)
     elif few and all(each.count == sums.count for each in found.reference_runs):
         # The errors in ulp beside those of reference runs at the same elements.
         ulps, shown = sums.spread.entries().lower, [each.spread.entries().lower for each in found.reference_runs]
-        worst, largest = np.max(shown, axis=0), use.sampled_largest if setting.request.sampled else use.largest
-        allowed = use.element_ulps + largest * np.maximum(worst - 0.5, 0)
+        worst, largest = np.max(shown, axis=0), allow.sampled_largest if setting.request.sampled else allow.largest
+        allowed = allow.element_ulps + largest * np.maximum(worst - 0.5, 0)
         place = int((ulps / allowed).argmax())
         value = float(ulps[place]) if worst[place] < math.inf else math.inf
         return Finding(rule=Rule.ELEMENT_ULPS, value=value, limit=float(allowed[place]))
@@ -433,10 +434,10 @@ def _with_zero(allowed: Limits, model: ErrorModel, reference_runs: Sequence[Entr
     The smallest values are the lowest octave of few elements, or the lowest 64 of many: a value cut off at zero (by a
     ReLU, a mask) may have the error of values that were not.
     """
-    setting, use = model.setting, model.use
+    setting, allow = model.setting, model.allow
     shown = max((_zero_errors(each, setting)[1] for each in reference_runs), default=0.0)
-    is_many = device.count.sum() >= use.independent
-    reach = int(np.searchsorted(np.cumsum(device.count[0]), use.independent)) + 1 if is_many else 1
+    is_many = device.count.sum() >= allow.independent
+    reach = int(np.searchsorted(np.cumsum(device.count[0]), allow.independent)) + 1 if is_many else 1
     zero = max(model.largest * shown, float(allowed.element[:reach].max()), setting.format.tiniest)
     return Limits(allowed.lowest, allowed.element, zero)
 
@@ -450,11 +451,11 @@ def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
     worst = Finding(rule=Rule.RMS, value=0.0, limit=1.0)
     (total,), (error_square,), (error_max,) = device.count, device.error_square, device.error_max
     pending = total > 0
-    if total.sum() < model.use.independent:
+    if total.sum() < model.allow.independent:
         return worst
     for half_width in WINDOWS:
         count = np.maximum(sliding_sum(total, half_width), 1)
-        enough = pending & (count >= model.use.independent)
+        enough = pending & (count >= model.allow.independent)
         if not enough.any():
             continue
         pending &= ~enough
@@ -471,7 +472,7 @@ def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
     return worst
 
 
-def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
+def _blocks(found: Measurement, setting: Setting, allow: Allowances) -> Finding:
     """Compare each block's root mean square error with the largest of reference runs at its magnitude."""
     nothing = Finding(rule=Rule.BLOCK, value=0.0, limit=math.inf)
     if not found.reference_runs or setting.distinct < FEW or not found.actual.blocks or setting.request.branching:
@@ -489,21 +490,21 @@ def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
         inner = each - ulp_square / 12
         np.maximum.at(shown, octave, np.sqrt(np.maximum(inner, 0)))
     shown = sliding_max(shown, 2)
-    limit = use.rms_ulps * np.sqrt(ulp_square) + use.block * shown[octave]
+    limit = allow.rms_ulps * np.sqrt(ulp_square) + allow.block * shown[octave]
     if (setting.request.accumulation or 1) > 1:
         exponents = np.frexp(np.sqrt(ulp_square))[1] + setting.format.digits - 2
-        limit += inner_by_model(setting, exponents, use, use.sums_rms)
+        limit += inner_by_model(setting, exponents, allow, allow.sums_rms)
     place = int((device / limit**2).argmax())
     return replace(nothing, value=math.sqrt(device[place]), limit=float(limit[place]), block=int(known[place]))
 
 
-def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
+def _bias(found: Measurement, setting: Setting, allow: Allowances) -> Finding:
     """Reject many results that are rounded in the same direction, and hardly wrong otherwise.
 
     Not judged where inner errors are as large as roundings: a whole row of results may share one error.
     """
     unjudged = Finding(rule=Rule.BIAS, value=max(map(abs, biases(found.actual))), limit=math.inf)
-    if _says_nothing_on_bias(found.actual.count, setting, use):
+    if _says_nothing_on_bias(found.actual.count, setting, allow):
         return unjudged
     without = 0.0 if found.actual.ulp_max <= 2 else 1.0
     # The 90th percentile of the error beyond rounding, in ulp: a few elements may have cancelled.
@@ -513,15 +514,15 @@ def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
         return unjudged
     shown = max((max(map(abs, biases(each))) for each in found.reference_runs), default=0.0)
     chance = 6 * 0.3 / math.sqrt(found.actual.count)
-    return replace(unjudged, limit=use.bias_ulps + use.largest * shown + use.rms * inner + chance)
+    return replace(unjudged, limit=allow.bias_ulps + allow.largest * shown + allow.rms * inner + chance)
 
 
-def _says_nothing_on_bias(count: int, setting: Setting, use: Allowances) -> bool:
+def _says_nothing_on_bias(count: int, setting: Setting, allow: Allowances) -> bool:
     """Whether there are too few values for a mean, or sums of a known length may share an error of a rounding."""
     if setting.distinct < FEW or count < BIASED_FROM:
         return True
     terms = setting.request.accumulation or 1
-    return terms > 1 and use.sums_rms * math.sqrt(terms) * 2.0 ** (setting.format.digits - 24) > use.bias_ulps / 4
+    return terms > 1 and allow.sums_rms * math.sqrt(terms) * 2.0 ** (setting.format.digits - 24) > allow.bias_ulps / 4
 
 
 def biases(sums: Sums) -> tuple[float, float]:

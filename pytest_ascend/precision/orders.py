@@ -23,7 +23,7 @@ from pytest_ascend.precision.formats import INTEGERS
 from pytest_ascend.system.dispatching import HALF, EagerDispatchMode
 
 #: Another way to compute an operator: gets the operator, its arguments and keywords.
-Way: TypeAlias = Callable[..., Any]
+Reordering: TypeAlias = Callable[..., Any]
 #: The number of the current order: 0 reverses what is summed, others shuffle it.
 _order: ContextVar[int] = ContextVar("order", default=0)
 
@@ -248,7 +248,7 @@ EARLY = 6
 FAITHFUL_UP_TO = 4
 
 
-def _saved(way: Way, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+def _saved(compute: Reordering, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Round faithfully what is saved for the gradient: float16 always, where one unit more is an error of its own.
 
     Other dtypes in four orders, which together cover all elements, and in every second late one: exponentials and roots
@@ -257,15 +257,15 @@ def _saved(way: Way, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     order = _order.get()
     is_late = order > EARLY and order % 2 == 1
     is_faithful = x.dtype is torch.float16 or 1 <= order <= FAITHFUL_UP_TO or is_late
-    return (_faithful if is_faithful else way)(func, x, *args, **kwargs)
+    return (_faithful if is_faithful else compute)(func, x, *args, **kwargs)
 
 
-def _normalized(way: Way, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+def _normalized(compute: Reordering, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """In later orders, change the reciprocal root that is saved for the gradient by two units in the last place.
 
     CUDA documents this error for its ``rsqrtf`` (C++ Programming Guide, mathematical functions); CANN documents none.
     """
-    *others, over = _saved(way, func, x, *args, **kwargs)
+    *others, over = _saved(compute, func, x, *args, **kwargs)
     if _order.get() > FAITHFUL_UP_TO and over.dtype is torch.float32:
         over = _units_off(over)
     return (*others, over)
@@ -290,9 +290,9 @@ def _power(func: Any, base: Any, exponent: Any) -> Tensor:
     return torch.where(exponent == 0, made, _units_off(made)) if is_off else made
 
 
-def _off_late(units: float, way: Way, func: Any, *args: Any, **kwargs: Any) -> Any:
+def _off_late(units: float, compute: Reordering, func: Any, *args: Any, **kwargs: Any) -> Any:
     """In late orders, change results in float32 by so many units in the last place."""
-    made = way(func, *args, **kwargs)
+    made = compute(func, *args, **kwargs)
     return _units_off(made, units) if _order.get() > EARLY and made.dtype is torch.float32 else made
 
 
@@ -464,7 +464,7 @@ def _decision(func: Any, x: Tensor, *others: Any, **kwargs: Any) -> Any:
 
 
 #: Operators with a kink, by the operator that computes their gradient.
-KINKED: Mapping[str, Way] = {
+KINKED: Mapping[str, Reordering] = {
     "relu": partial(_across, 0, (0.0,)),
     "leaky_relu_backward": partial(_across, 1, (0.0,)),
     "_prelu_kernel_backward": partial(_across, 1, (0.0,)),
@@ -475,7 +475,7 @@ KINKED: Mapping[str, Way] = {
     **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "sgn"), _decision),
 }
 
-WAYS: Mapping[str, Way] = {
+REORDERINGS: Mapping[str, Reordering] = {
     **KINKED,
     **dict.fromkeys(("sort", "topk", "kthvalue", "median", "nanmedian", "mode"), _among_equals),
     **dict.fromkeys(("mm", "bmm", "mv", "dot"), partial(_product, 0, 1)),
@@ -532,7 +532,7 @@ class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
             self.decided_by.append(number.detach().clone())
         if name == "relu_":
             return args[0].copy_(KINKED["relu"](torch.ops.aten.relu.default, *args))
-        way = WAYS.get(name)
+        way = REORDERINGS.get(name)
         if way is None or func._schema.is_mutable:  # noqa: SLF001 - no public name exists
             return func(*args, **kwargs)
         has_short = any(isinstance(each, Tensor) and each.dtype in HALF for each in args)

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from pytest_ascend.precision.choices import (
+    BRANCHINGS,
     DRAWN_ON_CPU,
     RANDOM,
-    WAYS,
     OpenCall,
     OpenCalls,
     OperatorNames,
@@ -52,7 +52,7 @@ class Mode(NamedTuple):
 
 
 #: Returns reference runs of a part in one mode; none if the CPU cannot compute it.
-Ways: TypeAlias = Callable[[Mode, int], tuple[Tensor, ...]]
+Runs: TypeAlias = Callable[[Mode, int], tuple[Tensor, ...]]
 
 #: Numbers of reference runs: usually, and before a result is rejected.
 COUNTS = (2, 8)
@@ -72,36 +72,36 @@ class Reference(Tensor):
     """
 
     source: Source
-    ways: Ways
+    runs: Runs
 
     @staticmethod
-    def of(value: Tensor, source: Source, ways: Ways) -> Reference:
+    def of(value: Tensor, source: Source, runs: Runs) -> Reference:
         """Return the same tensor with reference runs."""
         made: Reference = _of_class(value, Reference)
-        made.source, made.ways = source, ways
+        made.source, made.runs = source, runs
         return made
 
     def reference_runs(self, dtype: torch.dtype, count: int = USUAL) -> tuple[Tensor, ...]:
         """Return the reference runs for a result of ``dtype``; none if there cannot be any."""
         mode = self.source.mode(dtype)
-        found = self.ways(mode, count)
+        found = self.runs(mode, count)
         if mode.autocast is not None and not found:  # limits of float32 alone would reject what autocast rounds
-            found = self.ways(Mode(dtype=mode.autocast), count)
+            found = self.runs(Mode(dtype=mode.autocast), count)
         if mode == Mode() and found and found[0].dtype is not dtype and dtype in HALF:
             # No call was seen, under autocast or without: the dtype tells which it was.
-            lowered = self.ways(Mode(autocast=dtype), count)
-            found = lowered if lowered and lowered[0].dtype is dtype else self.ways(Mode(dtype=dtype), count) or found
+            lowered = self.runs(Mode(autocast=dtype), count)
+            found = lowered if lowered and lowered[0].dtype is dtype else self.runs(Mode(dtype=dtype), count) or found
         if mode.autocast is not None:
             found = tuple(each.to(dtype) if each.is_floating_point() else each for each in found)
         return found
 
     def moved(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
         """Return float64 results on other sides of jumps; none if reference runs of ``dtype`` met no jump."""
-        return self.ways(Mode(moved=dtype), WAYS) if self.source.decided_by else ()
+        return self.runs(Mode(moved=dtype), BRANCHINGS) if self.source.decided_by else ()
 
     def __deepcopy__(self, memo: Any) -> Reference:
         """Copy the values, and share the reference runs."""
-        return Reference.of(_of_class(self, Tensor).clone(), self.source, self.ways)
+        return Reference.of(_of_class(self, Tensor).clone(), self.source, self.runs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle it as a plain tensor."""
@@ -134,7 +134,7 @@ def _of_class(value: Tensor, kind: type[Tensor]) -> Any:
 def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, count: int) -> tuple[Tensor, ...]:
     """Return the results of a step for each reference run."""
     leaves, spec = tree_flatten(arguments)
-    runs = [each.ways(mode, count) if isinstance(each, Reference) else itertools.repeat(each) for each in leaves]
+    runs = [each.runs(mode, count) if isinstance(each, Reference) else itertools.repeat(each) for each in leaves]
     made = []
     for own in zip(*runs, strict=False):  # as many as the reference with the fewest has
         given, named = tree_unflatten(list(own), spec)
@@ -150,7 +150,7 @@ def _part(runs: Callable[[Mode, int], list[list[Tensor]]], place: int, mode: Mod
 def in_shapes_of(actual: Any, expected: Any) -> Any:
     """Return references for a whole result, as :meth:`Source.in_shapes_of` does; anything else unchanged."""
     first = next((each for each in tensors_in(expected) if isinstance(each, Reference)), None)
-    if first is None or getattr(first.ways, "func", None) is _applied:  # nothing, or what is computed from a result
+    if first is None or getattr(first.runs, "func", None) is _applied:  # nothing, or what is computed from a result
         return expected
     return first.source.in_shapes_of(actual, expected)
 
@@ -295,17 +295,17 @@ class Source:
             self._requested[mode] = count
         return known
 
-    def _reference_runs(self, mode: Mode, ways: Iterable[int], shapes: Any = None) -> Iterator[list[Tensor]]:
+    def _reference_runs(self, mode: Mode, runs: Iterable[int], shapes: Any = None) -> Iterator[list[Tensor]]:
         convert = _widen if mode.moved else partial(_to, mode.dtype)
         given = tensors_in((self.args, self.kwargs))
-        for way in ways:
-            order = other_order(way - 1)
-            contexts: list[Any] = [order] if way else []
+        for run in runs:
+            order = other_order(run - 1)
+            contexts: list[Any] = [order] if run else []
             if mode.moved:
-                contexts = [moved_decisions(way, mode.moved, self.decided_by)]
-            if way % 2 and mode.autocast is not None:
+                contexts = [moved_decisions(run, mode.moved, self.decided_by)]
+            if run % 2 and mode.autocast is not None:
                 contexts.append(autocast_elsewhere())
-            if way % 2 and way > EARLY and not mode.moved and all(each.dtype is not torch.float64 for each in given):
+            if run % 2 and run > EARLY and not mode.moved and all(each.dtype is not torch.float64 for each in given):
                 contexts.append(without_float64())
             try:
                 found = self._compute(convert, mode.autocast, contexts)

@@ -71,13 +71,13 @@ def dynamic_rnn_grad(
     sums: list[T] = []
     for step in reversed(range(len(x))):
         on = lasts[step]
-        above, inner = _through_gates((dy[step] + dh) * on, dc * on, before[1][step], *(each[step] for each in gates))
-        dh, dc = dh * (1 - on) + above @ weight[x.shape[2] :].T, dc * (1 - on) + inner
-        sums.insert(0, above)
-    above = torch.stack(sums)
-    dx = above @ weight[: x.shape[2]].T
-    dw = torch.cat([x, before[0]], 2).flatten(0, 1).T @ above.flatten(0, 1)
-    return dw, above.sum((0, 1)), dx.flip(0) if is_reversed else dx, dh, dc
+        d_gates, inner = _through_gates((dy[step] + dh) * on, dc * on, before[1][step], *(each[step] for each in gates))
+        dh, dc = dh * (1 - on) + d_gates @ weight[x.shape[2] :].T, dc * (1 - on) + inner
+        sums.insert(0, d_gates)
+    d_gates = torch.stack(sums)
+    dx = d_gates @ weight[: x.shape[2]].T
+    dw = torch.cat([x, before[0]], 2).flatten(0, 1).T @ d_gates.flatten(0, 1)
+    return dw, d_gates.sum((0, 1)), dx.flip(0) if is_reversed else dx, dh, dc
 
 
 def _through_gates(dh: T, dc: T, cell: T, i: T, j: T, f: T, o: T, tanh: T) -> tuple[T, T]:
@@ -92,23 +92,23 @@ def lstm(
     train: bool, bidirectional: bool, batch_first: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Run all layers and directions; return output, last states and cells, and for a training what each one kept."""
-    above, lasts = x.transpose(0, 1) if batch_first else x, None
+    layer, lasts = x.transpose(0, 1) if batch_first else x, None
     if batch_sizes is not None and batch_sizes.numel():  # padded: a row for each sequence at each step
-        above = x.view(len(batch_sizes), -1, x.shape[-1])
-        lasts = (torch.arange(above.shape[1]) < batch_sizes[:, None]).to(x.dtype)[..., None]
-    ways, kept, count = ("UNIDIRECTIONAL", _REVERSED)[: 1 + bidirectional], [], 4 if has_bias else 2
+        layer = x.view(len(batch_sizes), -1, x.shape[-1])
+        lasts = (torch.arange(layer.shape[1]) < batch_sizes[:, None]).to(x.dtype)[..., None]
+    modes, kept, count = ("UNIDIRECTIONAL", _REVERSED)[: 1 + bidirectional], [], 4 if has_bias else 2
     for place in range(len(params) // count):
         of_input, of_state, *biases = params[place * count : (place + 1) * count]
         weight = torch.cat([of_input, of_state], 1).T
         bias = sum(map(in_float32, biases), of_input.new_zeros(len(of_input)))
-        way = place % len(ways)
+        way = place % len(modes)
         hidden, cell = (each[place] for each in states)
-        kept.append(dynamic_rnn(above, weight, bias, lasts, hidden, cell, direction=ways[way]))
-        if way == len(ways) - 1:
-            above = torch.cat([each[0] for each in kept[-len(ways) :]], 2).to(x.dtype)
-    last = [torch.stack([each[i][0 if place % len(ways) else -1] for place, each in enumerate(kept)]) for i in (1, 2)]
+        kept.append(dynamic_rnn(layer, weight, bias, lasts, hidden, cell, direction=modes[way]))
+        if way == len(modes) - 1:
+            layer = torch.cat([each[0] for each in kept[-len(modes) :]], 2).to(x.dtype)
+    last = [torch.stack([each[i][0 if place % len(modes) else -1] for place, each in enumerate(kept)]) for i in (1, 2)]
     _, h, c, i, j, f, o, tanh = zip(*kept, strict=True)
-    return above.transpose(0, 1) if batch_first else above, *last, *((i, j, f, o, h, c, tanh) if train else [None] * 7)
+    return layer.transpose(0, 1) if batch_first else layer, *last, *((i, j, f, o, h, c, tanh) if train else [None] * 7)
 
 
 def lstm_backward(
@@ -167,7 +167,7 @@ def dynamic_gru_grad(
         of_inputs.insert(0, torch.cat([d_reset, d_update, d_new], 1))
         of_states.insert(0, torch.cat([d_reset, d_update, d_new * reset], 1))
         dh = d * update + of_states[0] @ weight_hidden.T
-    above, beside = torch.stack(of_inputs), torch.stack(of_states)
-    dw = x.flatten(0, 1).T @ above.flatten(0, 1)
+    d_gates, beside = torch.stack(of_inputs), torch.stack(of_states)
+    dw = x.flatten(0, 1).T @ d_gates.flatten(0, 1)
     dw_hidden = before.flatten(0, 1).T @ beside.flatten(0, 1)
-    return dw, dw_hidden, above.sum((0, 1)), beside.sum((0, 1)), above @ weight.T, dh.view(hidden.shape)
+    return dw, dw_hidden, d_gates.sum((0, 1)), beside.sum((0, 1)), d_gates @ weight.T, dh.view(hidden.shape)

@@ -217,7 +217,7 @@ def test_everything_on_the_page_is_escaped() -> None:
         Analysis(
             chip=npu_of("910b3"),
             model=HOSTILE,
-            way="meta",
+            mode="meta",
             standings_of=HOSTILE,
             optimizer="adamw",
             operators=(operator,),

@@ -251,8 +251,8 @@ def test_a_speed_up_is_of_the_case_in_float32() -> None:
 
 
 def test_variations_are_counted_by_kind_most_frequent_first() -> None:
-    counts = {"generated_size_edge": 6, "generated_size_one": 1, "generated_size_at_the_head": 6000, "generated_calls": 7,
-              "generated_arguments": 1200}  # fmt: skip
+    counts = {"generated_size_edge": 6, "generated_size_one": 1, "generated_size_at_the_head": 6000,
+              "generated_calls": 7, "generated_arguments": 1200}  # fmt: skip
     (found,) = tables.tables([record(measurements=counts)])
     assert found.lines[0].cells == ["7", "1,200", "at the head 6,000, edge 6, one 1", "", "", ""]
 
