@@ -107,7 +107,7 @@ def explore(
     quiet = replace(compare, note=verdicts.append)
     try:
         while not turn or (time.monotonic() < until and turn < _ROUNDS):
-            target.ask(SweepReference.of(target.operator, target.case.dtype, range(CALLS), seed=seed * _ROUNDS + turn))
+            target.use(SweepReference.of(target.operator, target.case.dtype, range(CALLS), seed=seed * _ROUNDS + turn))
             found = sweep.run(target, quiet)
             found["arguments"] = max(0, found["arguments"] - asked["arguments"])  # each is counted once
             asked += found

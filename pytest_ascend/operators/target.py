@@ -63,9 +63,9 @@ class Target:
         self.origin = origin
         #: What generated calls varied, and their number: see sweep.run.
         self.varied: Mapping[str, int] = {}
-        self.ask(reference)
+        self.use(reference)
 
-    def ask(self, reference: Reference) -> None:
+    def use(self, reference: Reference) -> None:
         """Switch to another reference and its samples; inputs of the earlier ones are dropped."""
         self.reference, self.samples = reference, reference.samples(self.case.property, self.case.dtype)
         self._inputs: dict[str, Any] = {}

@@ -182,7 +182,7 @@ def explored(suite: Suite, trial: Trial, names: Iterable[str], seconds: float) -
     while swept and time.thread_time() < until:
         for case in swept:
             target = emulated(case)
-            target.ask(SweepReference.of(target.operator, case.dtype, range(CALLS), seed=(1 << 20) + turn))
+            target.use(SweepReference.of(target.operator, case.dtype, range(CALLS), seed=(1 << 20) + turn))
             try:
                 sweep.run(target, PrecisionCompare(note=lambda _: None))
             except Exception as error:  # noqa: BLE001  (a kernel may fail as well as be wrong)

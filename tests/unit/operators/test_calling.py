@@ -174,7 +174,7 @@ def test_a_target_runs_changes_and_differentiates() -> None:
 def test_another_reference_brings_its_own_samples() -> None:
     made, other = target(operator()), operator(calls=lambda make: [call(make.normal(7))])
     made._inputs["old"], made._grad_outputs["old"] = 1, []
-    made.ask(Definition(other))
+    made.use(Definition(other))
     assert [each.name for each in made.samples] == ["7"]
     assert (made._inputs, made._grad_outputs) == ({}, {})
 
