@@ -133,14 +133,9 @@ _TABLES: Mapping[str, Mapping[str, Callable[[Maker], Any]]] = {
         "argmax: of nothing": lambda m: m.f(0).argmax(),
     },
     INDEX: {
-        "select: an index that is too large": lambda m: m.f(3)[3],
-        "select: an index that is too small": lambda m: m.f(3)[-4],
         "narrow: beyond the end": lambda m: m.f(5).narrow(0, 3, 4),
-        "getitem: too many indices": lambda m: m.f(2, 3)[0, 0, 0],
         "split: sizes that do not add up": lambda m: torch.split(m.f(5), [2, 2]),
         "movedim: to where there is none": lambda m: m.f(2, 3).movedim(0, 5),
-        "getitem: a mask of another size": lambda m: m.f(3)[m.f(4) > 0],
-        "getitem: floating indices": lambda m: m.f(3)[m.f(2)],
     },
     DTYPE: {
         "mm: two dtypes": lambda m: torch.mm(m.f(2, 2), m.f(2, 2, dtype=torch.float16)),

@@ -139,19 +139,6 @@ def _graphs(device: torch.device) -> dict[str, Any]:
     return {**tensors, "dtypes within autocast": dtypes}
 
 
-def _views(device: torch.device) -> dict[str, Any]:
-    """Return parts of memory as another dtype, and elements so often as told."""
-    words, x = torch.arange(64, dtype=torch.int32, device=device), _whole(device, "x", 5, 6)
-    part, halves = words[5:21], x.half().flatten()[4:24]
-    bytes_of = torch.arange(96, device=device).to(torch.uint8)[8:24]
-    some, counts = (torch.tensor(each, device=device) for each in ([2, 0, 0, 1, 0, 3], [0, 3, 0, 1, 2]))
-    return {
-        "as another dtype": [part.view(torch.int16), part[3:].view(torch.uint8), halves.view(torch.int32)],
-        "as a larger dtype": [bytes_of.view(torch.int64), words[2:8].view(torch.float32).view(torch.int64)],
-        "so often": [x.repeat_interleave(some, 1), x.repeat_interleave(counts, 0)],
-    }
-
-
 def _told(device: torch.device) -> dict[str, Any]:
     """Return what is printed, numbers and tensors that are made of parts of tensors, and what is made within."""
     x = _whole(device, "x", 5, 6)
@@ -165,25 +152,47 @@ def _told(device: torch.device) -> dict[str, Any]:
     return {"numbers": numbers, "made": made, "there": there, "where": are_there}
 
 
+def _keys(where: torch.device) -> dict[str, Any]:
+    """Return places in a tensor (3, 4, 5, 6), none of them twice, in all forms; the last are refused."""
+    i, j, n, m = (torch.tensor(each, device=where) for each in ([2, 0], [[1], [3]], 1, [True, False, True]))
+    every, few = slice(None), torch.arange(20, device=where).view(4, 5) % 3 == 1
+    return {
+        "apart": (every, i, every, j), "first": (i, every, j), "new": (None, i), "mask": (m,), "rows": slice(1, 3),
+        "columns": (..., slice(0, 6, 2)), "number": (n, ..., n), "later": (..., j, i), "mask and places": (m, i),
+        "steps": (slice(0, 3, 2), j), "lists": ([2, 0], [1, 3]), "list": [2, 0], "none": (i[:0],), "range": range(2),
+        "from the end": (-i - 1, -1, slice(-3, None)), "beyond": (slice(1, 99), ..., slice(-99, 2)), "all": ...,
+        "no rows": slice(2, 2), "no columns": (every, i[:0]), "true": (True, i), "false": False, "int32": (i.int(),),
+        "plane": (every, few), "two masks": (m, few[:, 2]), "mask of one": n > 0, "mask of none": (m & False,),
+        "element": (2, 3, 4, 5), "new between": (every, None, i, None), "grid": (i[:, None], every, j[:, 0]),
+        "last": (..., torch.arange(6, device=where) % 2 == 0), "too many": (0,) * 5, "too large": 3, "too small": -4,
+        "half": (every, 2.5), "floating": (i.float(),), "backwards": slice(3, 0, -1), "another mask": few[:, 0],
+    }  # fmt: skip
+
+
 def _indexed(device: torch.device) -> dict[str, Any]:
     """Read and write at places that lie on the host, on the device, in one number, and beside slices."""
-    found, every, whole = dict[str, Any](), slice(None), inputs.integers("calls/cube", (3, 4, 5, 6), low=-9, high=9)
+    found, whole = dict[str, Any](), inputs.integers("calls/cube", (3, 4, 5, 6), low=-9, high=9)
     x = whole.float().to(device).requires_grad_()
     for name, where in (("host", CPU), ("device", device)):
-        i, j, n, m = (torch.tensor(each, device=where) for each in ([2, 0], [[1], [3]], 1, [True, False, True]))
-        keys: dict[str, Any] = {"apart": (every, i, every, j), "first": (i, every, j), "new": (None, i), "mask": (m,)}
-        keys |= {"rows": slice(1, 3), "columns": (..., slice(0, 6, 2))}
-        keys |= {"number": (n, ..., n), "later": (..., j, i), "mask and places": (m, i), "steps": (slice(0, 3, 2), j)}
-        for key, places in keys.items():
-            y = x * 1
-            found[f"{name}, {key}"] = [x[places], *torch.autograd.grad((x[places] * 2).sum(), x)]
-            y[places] = 5
-            y[places] += n
-            found[f"{name}, {key}, written"] = [y, *torch.autograd.grad(y.square().sum(), x)]
+        for key, places in _keys(where).items():
+            try:
+                part = x[places]
+            except (IndexError, TypeError, ValueError) as error:
+                found[f"{name}, {key}"] = type(error).__name__
+                continue
+            count = torch.arange(part.numel(), device=device).float()
+            turned = count.view(part.shape[::-1]).permute(tuple(range(part.dim()))[::-1])
+            row = torch.arange(part.shape[-1], device=device).float() if part.dim() else 7
+            found[f"{name}, {key}"] = [part, *torch.autograd.grad((part * 2).sum(), x)]
+            for given in (5, row, turned, turned[None, None], part.detach() + 1):
+                y = x * 1
+                y[places] = given
+                y[places] += 1
+                found[f"{name}, {key}, written {len(found)}"] = [y, *torch.autograd.grad(y.square().sum(), x)]
     return found
 
 
-_ROWS = (_products, _hooked, _graphs, _views, _told, _indexed)
+_ROWS = (_products, _hooked, _graphs, _told, _indexed)
 CALLS: Mapping[str, Row] = {
     row.__name__[1:]: alike(STANDARD, row, "what is called around operators gives something else") for row in _ROWS
 }

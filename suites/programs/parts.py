@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor as T  # noqa: N817
@@ -16,7 +16,7 @@ from pytest_ascend.operators.calling import on_tensors, tensors
 from pytest_ascend.run import inputs
 from pytest_ascend.system.bundled import beside
 
-from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, joined
+from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, alike, described, joined, numbered, saved
 
 
 def _x(*shape: int, mean: float = 0.0, std: float = 1.0) -> T:
@@ -238,7 +238,6 @@ def _statistics(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
             if kind is nn.InstanceNorm2d and momentum is None:
                 continue  # which torch 2.1 refuses
             layer = kind(4, momentum=momentum, track_running_stats=True).to(device, dtype)  # type: ignore[arg-type]
-            copied = deepcopy(layer)  # whose statistics stay as they are
             for turn in range(3):
                 result = layer(_x(*shape, mean=turn + 0.5, std=turn + 1).to(dtype).to(device))
             layer.eval()
@@ -247,7 +246,6 @@ def _statistics(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
             name = f"{kind.__name__}, momentum {momentum}"
             found |= {f"{name}: training": result, f"{name}: evaluation": evaluated}
             found |= {f"{name}: {key}": each.to(dtype) for key, each in layer.named_buffers()}
-            found |= {f"{name}: {key} of a copy": each.to(dtype) for key, each in copied.named_buffers()}
     return found
 
 
@@ -274,7 +272,71 @@ def _all_ignored(at: At) -> None:
         at.same(grad.cpu(), torch.zeros(5, 4), "a target that is ignored gives a gradient")
 
 
+class Tied(nn.Module):
+    """Weights at two places, one that does not train, and buffers of several dtypes, one of which is not saved."""
+
+    def __init__(self, first: int = 0) -> None:
+        super().__init__()
+        self.table, self.head, self.norm = nn.Embedding(5, 4), nn.Linear(4, 5), nn.BatchNorm1d(4)
+        self.head.weight = self.table.weight
+        self.head.bias.requires_grad_(False)
+        self.register_buffer("mask", torch.arange(4) > 1, persistent=False)
+        self.register_buffer("scale", torch.arange(4.0))
+        self.rest = nn.ParameterList([self.norm.weight, torch.ones(3, 2)])
+        for place, each in enumerate((*self.parameters(), *self.buffers()), first):
+            each.data.copy_((numbered(each.numel(), place) % 97).view(each.shape))
+            each.grad = each.detach() - 5 if each.requires_grad else None
+
+
+def _loaded(module: nn.Module, state: Mapping[str, T], **how: bool) -> nn.Module:
+    module.load_state_dict(state, **how)
+    return module
+
+
+Way: TypeAlias = Callable[[Any, Any, torch.device], nn.Module]
+#: What is done with a module of the host, and another one of the device; and by way of a file.
+_DONE: Mapping[str, Way] = {
+    "to": lambda m, _, d: m.to(d), "there and back": lambda _, n, d: n.cpu().to(d), "half": lambda _, n, __: n.half(),
+    "to half": lambda m, _, d: m.to(d, torch.float16), "deepcopy": lambda _, n, __: deepcopy(n),
+    "copy and itself": lambda _, n, __: nn.ModuleList([n, deepcopy(n), n.head]),
+    "load": lambda m, n, _: _loaded(n, m.state_dict()), "load, cast": lambda m, n, _: _loaded(n.half(), m.state_dict()),
+    "load, assigned": lambda m, n, d: _loaded(n, deepcopy(m.to(d)).state_dict(), assign=True),
+    "load a part": lambda m, n, _: _loaded(n, m.norm.state_dict(prefix="norm."), strict=False),
+    "empty": lambda m, n, d: _loaded(
+        m.to_empty(device=d).apply(lambda each: (each.zero_grad(), [x.zero_() for x in each.buffers()])), n.state_dict()
+    ),
+    "frozen": lambda _, n, __: n.requires_grad_(False), "without gradients": lambda _, n, __: (n.zero_grad(), n)[1],
+    "gradients of zero": lambda _, n, __: (n.zero_grad(set_to_none=False), n)[1],
+    "apply": lambda _, n, __: n.apply(lambda each: isinstance(each, nn.Linear) and nn.init.constant_(each.weight, 3)),
+}  # fmt: skip
+SAVED: Mapping[str, Way] = {
+    "saved": lambda _, n, __: torch.load(saved(n), weights_only=False),
+    "load what was saved": lambda _, n, __: _loaded(n, torch.load(saved(n.state_dict()), weights_only=True)),
+    "load, assigned": lambda _, n, __: _loaded(n, torch.load(saved(n.state_dict()), weights_only=True), assign=True),
+    "load of the host": lambda m, n, _: _loaded(n, torch.load(saved(m.state_dict()), weights_only=True)),
+    "load to the host": lambda m, n, d: _loaded(m, torch.load(saved(n.state_dict()), "cpu", weights_only=True)).to(d),
+}
+
+
+def moved(device: torch.device, ways: Mapping[str, Way]) -> dict[str, Any]:
+    """Say what each module holds, which parameters are those from before, and what one that is changed changes."""
+    found: dict[str, Any] = {}
+    for name, do in ways.items():
+        given, there = Tied(), Tied(50).to(device)
+        before = {id(each): each for each in (*given.parameters(), *there.parameters())}
+        module = do(given, there, device)
+        named = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
+        grads = {f"{key}.grad": each.grad for key, each in named.items() if each.grad is not None}
+        are_there = [each.device.type == device.type for each in (*named.values(), *grads.values())]
+        are_known = [id(each) in before for each in named.values()]
+        found[name] = [described(named | grads), are_there, are_known, [*module.state_dict()]]
+        next(module.parameters()).data.add_(1)
+        found[f"{name}, changed"] = [*named.values()]
+    return found
+
+
 _defined = partial(At.defined, orders=4, accumulation=128)
+_ANOTHER = "a module that is moved, cast, copied or loaded is not what it was"
 PARTS: Mapping[str, Row] = {
     **{kind: (STANDARD, partial(_defined, function=partial(_of_torch, kind=kind), scale=1.0)) for kind in KINDS},
     **{name: (STANDARD, partial(_module, name=name)) for name in (*MODULES, *SETTINGS)},
@@ -286,4 +348,6 @@ PARTS: Mapping[str, Row] = {
     "running-statistics": (SMOKE, lambda at: at.defined(_statistics, accumulation=90)),
     "embedding-renorm": (SMOKE, lambda at: at.defined(_renormalized, accumulation=6)),
     "all-ignored": (STANDARD, _all_ignored),
+    "moved": alike(SMOKE, partial(moved, ways=_DONE), _ANOTHER),
+    "saved": alike(STANDARD, partial(moved, ways=SAVED), _ANOTHER),
 }

@@ -174,8 +174,9 @@ DRAWINGS: tuple[Drawing, ...] = (
 )
 
 
-#: Drawn twice with one seed at level smoke: what is drawn in several dtypes.
-_AT_SMOKE = {each.name for each in DRAWINGS if len(each.dtypes) > 1 and "." not in each.name}
+#: At level smoke: drawn twice with one seed, what is drawn in several dtypes; and which weights attention drops.
+_AT_SMOKE = {(each.name, "seed") for each in DRAWINGS if len(each.dtypes) > 1 and "." not in each.name}
+_AT_SMOKE |= {("scaled_dot_product_attention", "distribution")}
 
 
 def _cases() -> Iterator[Case]:
@@ -185,7 +186,7 @@ def _cases() -> Iterator[Case]:
             of_first = ("seed", "state", *(["gradient"] if drawing.gradient else []))
             asked = "distribution", *(of_first if dtype == drawing.dtypes[0] else ())
             for property_ in (*asked, "backward") if drawing.name in MASKED else asked:
-                level = "smoke" if property_ == "seed" and drawing.name in _AT_SMOKE else "standard"
+                level = "smoke" if (drawing.name, property_) in _AT_SMOKE else "standard"
                 yield case(subject=drawing.name, property=property_, dtype=dtype, level=level)
     for name, (level, _) in BATTERIES.items():
         yield case(subject=name, property="battery", level=level)

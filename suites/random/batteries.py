@@ -163,16 +163,6 @@ def _small_calls(device: torch.device) -> Iterator[str]:
             yield f"randn: the last of {count} numbers is mostly the same"
 
 
-def _attention(device: torch.device) -> Iterator[Finding | str]:
-    """Drop weights of attention: with equal weights and the identity as values, they are the result."""
-    zeros, values = torch.zeros(4, 8, 64, 64, device=device), torch.eye(64, device=device).expand(4, 8, 64, 64)
-    found = F.scaled_dot_product_attention(zeros, zeros, values, dropout_p=0.25).cpu()
-    kept = found[found != 0]
-    if not bool(((kept * 48 - 1).abs() < 1e-2).all()):
-        yield "attention: weights that are kept are not divided by their share"
-    yield _share("attention: dropout of 1/4", (found == 0).flatten(), 0.25)
-
-
 def _probabilities(device: torch.device) -> Iterator[Finding]:
     ones = torch.ones(2**21, device=device)
     for p in (25.5 / 256, 0.5 + 0.5 / 256, 1 - 7.5 / 256, 1e-4, 1 - 1e-4):
@@ -340,7 +330,6 @@ BATTERIES: Mapping[str, tuple[str, Row]] = {
     "one-call": ("smoke", _one_call),
     "small-calls": ("smoke", _small_calls),
     "streams-and-cards": ("smoke", _apart),
-    "attention": ("smoke", _attention),
     "sure-events": ("smoke", _sure),
     "probabilities": ("standard", _probabilities),
     "classes": ("standard", _classes),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from functools import partial
 from itertools import permutations, product
@@ -14,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.run import inputs
 
-from .rows import MIB, SMOKE, STANDARD, At, Row, T, alike, early, numbered
+from .rows import CPU, MIB, SMOKE, STANDARD, At, Row, T, alike, described, early, numbered, saved
 
 Moves: TypeAlias = dict[str, Callable[[T], T]]
 #: Bytes of copies: around what one transfer, one staging buffer or one page of the drivers may hold, and odd ones.
@@ -45,57 +46,72 @@ def _pinned(at: At, x: T) -> T:
     return target
 
 
-def _within(at: At, x: T) -> T:
-    """Copy from an odd place to another one; what lies around stays."""
+def _odd(at: At, x: T, *, within: bool) -> T:
+    """Copy from an odd place to an odd one of the device, and to another of the host; what lies around stays."""
+    given = torch.cat([x.new_zeros(3), x])
     there = torch.full((len(x) + 9,), 7, dtype=torch.uint8, device=at.device)
-    there[5 : 5 + len(x)].copy_(torch.cat([x.new_zeros(3), x]).to(at.device)[3:])
-    back = there.cpu()
-    return back[5 : 5 + len(x)] if bool((back[:5] == 7).all() and (back[-4:] == 7).all()) else back
-
-
-def _odd(at: At, x: T) -> T:
-    """Copy from an odd place of the host's memory to an odd one of the device's, and back to another of the host's."""
-    there = torch.full((len(x) + 9,), 7, dtype=torch.uint8, device=at.device)
-    there[5 : 5 + len(x)].copy_(torch.cat([x.new_zeros(3), x])[3:])
+    there[5 : 5 + len(x)].copy_((given.to(at.device) if within else given)[3:])
     back = torch.full((len(x) + 8,), 7, dtype=torch.uint8)
     back[7 : 7 + len(x)].copy_(there[5 : 5 + len(x)])
-    return back[7:-1] if bool((back[:7] == 7).all() and back[-1] == 7) else back
+    around = torch.cat([back[:7], back[-1:], there[:5].cpu(), there[-4:].cpu()])
+    return back[7:-1] if bool((around == 7).all()) else back
 
 
 WAYS: Mapping[str, Callable[[At, T], T]] = {
     "there-and-back": lambda at, x: x.to(at.device).cpu(),
-    "odd-places": _odd,
+    "odd-places": partial(_odd, within=False),
     "pinned": _pinned,
-    "on-the-device": _within,
+    "on-the-device": partial(_odd, within=True),
     "clone": lambda at, x: x.to(at.device).clone().cpu(),
     "cards": _between_cards,
 }
 
 
-#: Views with gaps between their elements, and views of all elements in another order.
+_SHAPE, _MEMORY = (2, 3, 4), 120
+_WITH_CASTS = torch.int32, torch.float16, torch.int64
+
+
+def _ordered(x: T, order: tuple[int, ...]) -> T:
+    """Return a view of this shape, with gaps, whose dimensions lie in memory in that order."""
+    return x[3:51:2].view([_SHAPE[each] for each in order]).permute([order.index(each) for each in range(3)])
+
+
+#: Views of one shape: in the order of memory, in other orders, and, which only a source can be, with fewer elements.
 _GAPS: Moves = {
-    "stepped": lambda x: x[::2], "odd": lambda x: x[1::2], "a part": lambda x: x.view(4, 6)[1:3, 2:5],
-    "a column": lambda x: x.view(4, 6)[:, 3],
+    "stepped": partial(_ordered, order=(0, 1, 2)), "a part": lambda x: x.view(4, 5, 6)[1:3, 1:4, 1:5],
+    "whole": lambda x: x[9:33].view(_SHAPE), "wide": lambda x: x.view(4, 5, 6)[::2, ::2, 1:5],
 }  # fmt: skip
-_TURNED: Moves = {
-    "turned": lambda x: x.view(4, 6).mT, "permuted": lambda x: x.view(2, 3, 4).permute(2, 0, 1),
-    "a part": lambda x: x.view(4, 6)[1:3, 2:5].mT,
+_TURNED: Moves = {str(order): partial(_ordered, order=order) for order in [*permutations(range(3))][1:]}
+_EXPANDED: Moves = {
+    "one row": lambda x: x[5:9], "one column": lambda x: x[5:8, None].expand(_SHAPE),
+    "two numbers": lambda x: x[:2, None, None], "one number": lambda x: x[7],
 }  # fmt: skip
+_ALL = _GAPS | _TURNED
+_SOURCES = _ALL | _EXPANDED
 
 
-def _across(device: torch.device, views: Moves) -> dict[str, T]:
-    """Copies between views of the host and of the device, also with a cast: what lies between stays."""
+def _copies(
+    device: torch.device, targets: Moves, sources: Moves, dtypes: tuple[torch.dtype, ...] = (torch.int32,)
+) -> dict[str, T]:
+    """Copy between all these views, of one dtype on the device, of several between host and device: gaps stay."""
     found = dict[str, T]()
-    host, there = torch.arange(24.0), torch.arange(24.0).add(100).to(device)
-    for (name, view), dtype in product(views.items(), (torch.float32, torch.float16, torch.int64)):
-        mine, its = torch.full((24,), 7.0, dtype=dtype), torch.full((24,), 7.0, dtype=dtype, device=device)
-        view(mine).copy_(view(there))
-        view(its).copy_(view(host))
-        found[f"{name}, {dtype}, to the host"] = mine
-        found[f"{name}, {dtype}, to the device"] = torch.cat([its.cpu(), view(its).cpu().flatten()])
-        view(its).copy_(view(host).flatten()[1])
-        found[f"{name}, {dtype}, of one number"] = its.cpu()
+    both = {"to the host": (device, CPU), "to the device": (CPU, device)}
+    ways = both if len(dtypes) > 1 else {"there": (device, device)}
+    for (target, into), dtype, (way, (source, place)) in product(targets.items(), dtypes, ways.items()):
+        for name, of in sources.items():
+            x, y = numbered(_MEMORY) % 2039, torch.full((_MEMORY,), 7, dtype=dtype, device=place)
+            into(y).copy_(of(x.to(source)))
+            found[f"{name} to {target}, {dtype}, {way}"] = y
     return found
+
+
+def _layouts(device: torch.device) -> dict[str, T]:
+    """Copy on the device, and to and from all places where lines and blocks begin, and between."""
+    x = torch.full((2, 57), 7, dtype=torch.int32, device=device)
+    for place in range(1, 17):
+        x[0, place : place + 40].copy_(numbered(40, place))
+        x[1, place : place + 9].copy_(x[0, place : place + 40].cpu()[:9])
+    return {"lines": x, **_copies(device, _ALL, _SOURCES)}
 
 
 #: Ways to views, of which what is written shows in the tensor, and to copies, of which it does not.
@@ -104,22 +120,59 @@ _VIEWS: Moves = {
     "unfold": lambda x: x.unfold(1, 2, 3), "mT": lambda x: x.mT[1:], "movedim": lambda x: x.movedim(0, 1)[1],
     "as_strided": lambda x: x.as_strided((2, 3), (7, 2), 3), "bits": lambda x: x[1:].view(torch.int16)[:, ::4],
     "detach": lambda x: x.detach()[1], "expand_as": lambda x: x[2].expand_as(x)[4], "hsplit": lambda x: x.hsplit(2)[0],
-    "reshape": lambda x: x.reshape(3, 12)[2], "contiguous": lambda x: x.contiguous()[4], "to": lambda x: x.to(x.device),
-    "imag": lambda x: torch.view_as_complex(x.view(torch.float32).view(6, 3, 2)).imag[2:4], "clone": torch.clone,
-    "another copy": lambda x: x.to(x.device, copy=True), "cpu": lambda x: x.cpu().clone(), "deepcopy": deepcopy,
+    "reshape": lambda x: x.reshape(3, 12)[2], "contiguous": lambda x: x.contiguous()[4],
+    "imag": lambda x: torch.view_as_complex(x.view(torch.float32).view(6, 3, 2)).imag[2:4],
     "getitem": lambda x: x[torch.tensor([0, 2], device=x.device)], "flip": lambda x: x.flip(0),
     "repeat": lambda x: x.repeat(1, 1), "cat": lambda x: torch.cat([x]), "flatten": lambda x: x.mT.flatten(),
     "ravel": torch.ravel, "dropout": lambda x: F.dropout(x, training=False), "relu": lambda x: F.relu(x, inplace=True),
     "reshape, turned": lambda x: x.mT.reshape(3, 12), "numbers": lambda x: x.int(),
+    "bytes": lambda x: x.flatten()[8:21].view(torch.uint8)[3:], "halves": lambda x: x.half()[1:5].view(torch.int32),
+    "larger": lambda x: x.view(torch.uint8).flatten()[8:24].view(torch.int64),
+    "float32": lambda x: x[1:3].view(torch.float32).view(torch.int64),
+    "repeated": lambda x: x.repeat_interleave(torch.tensor([2, 0, 0, 1, 0, 3], device=x.device), 1),
+    "repeated, first none": lambda x: x.repeat_interleave(torch.tensor([0, 3, 0, 1, 2, 0], device=x.device), 0),
+    "set_": lambda x: x.new_empty(0).set_(x.untyped_storage(), 3, (2, 4), (1, 2)),
+    "conj": lambda x: torch.view_as_real(torch.view_as_complex(x.float().view(6, 3, 2)).conj().clone()),
+    "neg": lambda x: torch.view_as_complex(x.float().view(6, 3, 2)).conj().imag.clone(),
 }  # fmt: skip
+#: Tensors of all layouts, each of 36 numbers or a part of them, and what keeps a layout, or makes one of its own.
+_LAID: Moves = {
+    "dense": lambda x: x.view(2, 3, 2, 3), "channels last": lambda x: x.view(2, 2, 3, 3).permute(0, 3, 1, 2),
+    "permuted": lambda x: x.view(2, 3, 2, 3).permute(3, 1, 0, 2), "a column": lambda x: x.view(6, 6)[:, 2],
+    "stepped": lambda x: x.view(6, 6)[::2, 1::2], "turned part": lambda x: x.view(6, 6).mT[1:4],
+    "expanded": lambda x: x[:6].view(2, 1, 3).expand(2, 4, 3), "one": lambda x: x[5],
+    "size 1": lambda x: x.view(6, 1, 6)[2:3], "overlapping": lambda x: x.as_strided((3, 3), (1, 1), 2),
+    "none": lambda x: x[:0].view(0, 3),
+}  # fmt: skip
+_SQUARE: Moves = {"a square": lambda x: x.view(6, 6)}
+_KEEPS: Moves = {
+    "clone": torch.clone, "clone, in order": lambda x: x.clone(memory_format=torch.contiguous_format),
+    "contiguous": torch.Tensor.contiguous, "half": torch.Tensor.half, "squeeze": torch.squeeze,
+    "to": lambda x: x.to(x.device, x.dtype), "to, copied": lambda x: x.to(x.device, copy=True),
+    "to, copied and cast": lambda x: x.to(torch.float16, copy=True), "to another's": lambda x: x.to(x.flatten().long()),
+    "to the host, cast": lambda x: x.to("cpu", torch.float16), "back, cast": lambda x: x.cpu().to(x.device, torch.int8),
+    "detach": torch.detach, "data": lambda x: x.data, "as_tensor": torch.as_tensor,
+    "asarray": lambda x: torch.asarray(x, copy=True), "view_as": lambda x: x.view_as(x), "deepcopy": deepcopy,
+    "zeros_like": torch.zeros_like, "full_like": lambda x: torch.full_like(x, 3, dtype=torch.int8),
+    "empty_strided": lambda x: torch.empty_strided(x.shape, x.stride(), device=x.device).zero_(),
+    "parameter": lambda x: torch.nn.Parameter(x, requires_grad=False), "new_zeros": lambda x: x.new_zeros(x.shape),
+}  # fmt: skip
+#: By way of a file.
+SAVED: Moves = {
+    "saved": lambda x: torch.load(saved(x), weights_only=True),
+    "saved, to the host": lambda x: torch.load(saved(x), "cpu", weights_only=True),
+}
 
 
-def _views(device: torch.device) -> dict[str, Any]:
+def kept(device: torch.device, moves: Moves, layouts: Moves = _LAID) -> dict[str, Any]:
+    """Say what there is of a tensor of each layout and of a result, whether they share memory, and write to it."""
     found = dict[str, Any]()
-    for name, view in _VIEWS.items():
-        x = numbered(36).view(6, 6).to(device)
-        made = view(x)
-        found[name] = [made.clone(), made.fill_(1).stride(), x]
+    for (layout, laid), (name, move) in product(layouts.items(), moves.items()):
+        x = laid((numbered(36) % 97).to(device))
+        made = move(x)
+        found[f"{name} of {layout}"] = [described({"it": x, "result": made})]
+        with suppress(RuntimeError):  # of a place that two elements share
+            found[f"{name} of {layout}"] += [made.fill_(1), x]
     return found
 
 
@@ -140,9 +193,6 @@ def _storages(at: At) -> None:
         "resize_(0) does not free memory": 0 <= given_up - size <= 4096 >= abs(before - backend.memory_allocated()),
         "nbytes() or data_ptr() are wrong": storage.nbytes() == size and storage.data_ptr() == x.data_ptr() != 0,
         "a view is not of the memory had again": torch.equal(view.cpu(), there[3::2]),
-        "set_() is another view": torch.equal(
-            x.new_empty(0).set_(storage, 3, (2, 4), (1, 2)).cpu(), there[3:11].view(4, 2).mT
-        ),
         "resize_() that grows loses numbers": torch.equal(x[:9].clone().resize_(99)[:9].cpu(), there[:9]),
     }
     at.same("; ".join(said for said, is_so in asked.items() if not is_so), "", "storages")
@@ -166,28 +216,6 @@ def _cat(device: torch.device) -> dict[str, Any]:
             mixed = [(each % 1000 / 8).to(dtype).to(device) for each, dtype in zip(here, dtypes, strict=True)]
             found[f"cat of {count} tensors of int64, float32 and int8, {dtypes[0]} first"] = torch.cat(mixed, 1)
     return found
-
-
-def _layouts(device: torch.device) -> dict[str, Any]:
-    """Copy between all orders of three dimensions, at odd places and with gaps, expanded, and from and to the host."""
-    shape, count = (3, 4, 5), 60
-    orders = [*permutations(range(3))]
-
-    def ordered(x: T, order: tuple[int, ...]) -> T:
-        """Return a view of this shape whose dimensions lie in memory in that order."""
-        return x.view([shape[each] for each in order]).permute([order.index(each) for each in range(3)])
-
-    given = numbered(2 * count + 3).to(device)[3::2]
-    whole = torch.full((len(orders) ** 2 + 9, 2 * count + 5), 7, dtype=torch.int32).to(device)
-    views, targets = [ordered(given, each) for each in orders], whole[:, 5::2]
-    for place, (one, other) in enumerate(product((*views, views[0].contiguous()), orders)):
-        ordered(targets[place], other).copy_(one)
-    for place, row in enumerate(targets[-3:]):
-        row.view(shape).copy_(views[0].narrow(place, 0, 1).expand(shape))
-    for place in range(1, 17):  # where lines and blocks begin, and between
-        whole[-1, place : place + 40 : 1].copy_(numbered(40, place))
-        whole[-2, place : place + 9].copy_(whole[-1, place : place + 40].cpu()[:9])
-    return {"whole": whole, "views": [each.contiguous() for each in views]}
 
 
 def _overwritten(x: T) -> T:
@@ -326,9 +354,10 @@ def _put(device: torch.device) -> dict[str, T]:
 _OTHER_PLACES = "a copy fills gaps, or gives elements other places"
 MOVEMENT: Mapping[str, Row] = {
     **early({name: partial(_copied, way=way) for name, way in WAYS.items()}, "there-and-back", "odd-places"),
-    "gaps": alike(SMOKE, partial(_across, views=_GAPS), _OTHER_PLACES),
-    "turned": alike(STANDARD, partial(_across, views=_TURNED), _OTHER_PLACES),
-    "views": alike(STANDARD, _views, "what is written to a view is lost, or what is written to a copy is not"),
+    "gaps": alike(SMOKE, partial(_copies, targets=_GAPS, sources=_GAPS, dtypes=_WITH_CASTS), _OTHER_PLACES),
+    "turned": alike(STANDARD, partial(_copies, targets=_ALL, sources=_SOURCES, dtypes=_WITH_CASTS), _OTHER_PLACES),
+    "views": alike(STANDARD, partial(kept, moves=_VIEWS, layouts=_SQUARE), "what is written to a view is elsewhere"),
+    "kept": alike(STANDARD, partial(kept, moves=_KEEPS), "a layout, a dtype or memory that is shared is not kept"),
     "storages": (STANDARD, _storages),
     "cat": alike(SMOKE, _cat, "tensors are joined or split in another way"),
     "layouts": alike(SMOKE, _layouts, "a copy between views is wrong, or changes what lies around it"),

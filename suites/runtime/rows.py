@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -125,6 +126,27 @@ def forked(backend: Any, side: Any) -> Iterator[None]:
 
 def fetched(results: Mapping[str, Any]) -> dict[str, Any]:
     return {name: on_tensors(lambda each: each.detach().cpu(), each) for name, each in results.items()}
+
+
+def described(tensors: Mapping[str, T]) -> dict[str, list[Any]]:
+    """Return of each tensor its numbers, layout, dtype and kind, and the first that it is, or shares memory with."""
+    first: dict[tuple[str, int], str] = {}
+    return {
+        name: [
+            x.detach().clone(),
+            [str(x.dtype), type(x).__name__, x.stride(), x.storage_offset(), x.requires_grad, x.is_leaf],
+            first.setdefault(("tensor", id(x)), name),
+            first.setdefault((x.device.type, x.untyped_storage().data_ptr()), name),
+        ]
+        for name, x in tensors.items()
+    }
+
+
+def saved(state: Any) -> io.BytesIO:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return file
 
 
 def joined(tensors: Iterable[T]) -> T:

@@ -31,7 +31,7 @@ AUTOCAST = (*FLOAT32, *LOWER, "add", "cat", "stack", "addcmul")
 
 CHECKPOINTS = (
     "device-to-cpu", "cpu-to-device", "map-location", "other-device", "shared-parameters", "strided-parameters",
-    "optimizer-state", "generator-state", "resumed-curve", "resumed-curve-scaled",
+    "resumed-curve", "resumed-curve-scaled",
 )  # fmt: skip
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeAlias
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.lr_scheduler import StepLR
 
-from pytest_ascend.operators.calling import on_tensors
 from pytest_ascend.parity.ensemble import Observed, Reference, first_wrong, reference, trace
 from pytest_ascend.parity.model import Computation
 from pytest_ascend.parity.training import Batch, make_step, scaler_of, train
@@ -22,21 +20,13 @@ from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.dispatching import one_thread
 
+from ..programs.parts import SAVED, moved
+from ..runtime import movement
+from ..runtime.rows import CPU, fetched, saved
 from . import CHECKPOINTS, RUN_OF, RUN_PROPERTIES, Run
 from .recipes import MODES, OPTIMIZERS, batches, cross_entropy, make, recipe
 
 HALF = 6
-
-
-def saved(state: Any) -> io.BytesIO:
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return file
-
-
-def through_file(state: Any, **settings: Any) -> Any:
-    return torch.load(saved(state), weights_only=True, **settings)
 
 
 class Training:
@@ -77,97 +67,27 @@ def module_of(device: torch.device) -> Any:
     return torch if device.type == "cpu" else getattr(torch, device.type)
 
 
-Check = Callable[[torch.device, PrecisionCompare], None]
+Check = Callable[[torch.device, PrecisionCompare], object]
 
 
-def _to_cpu(device: torch.device, compare: PrecisionCompare) -> None:
-    found = through_file(make("small-vit").to(device).state_dict(), map_location="cpu")
-    compare(found, dict(make("small-vit").state_dict()), standard="binary", device="cpu", stride=True)
+def _as_on_the_cpu(run: Callable[[torch.device], dict[str, Any]]) -> Check:
+    return lambda device, compare: compare(fetched(run(device)), fetched(run(CPU)), standard="binary")
 
 
-def _to_device(device: torch.device, compare: PrecisionCompare) -> None:
-    model = make("small-vit").to(device)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
-    weights = dict(make("small-vit").state_dict())
-    model.load_state_dict(through_file(weights))
-    compare(dict(model.state_dict()), weights, standard="binary", device=device, stride=True)
-
-
-def _map_location(device: torch.device, compare: PrecisionCompare) -> None:
+def _map_location(device: torch.device, compare: PrecisionCompare, *, last: bool = False) -> None:
     values = torch.arange(6.0).reshape(2, 3)
-    given, cpu = {"on device": values, "on cpu": values}, torch.device("cpu")
+    given = {"on device": values, "on cpu": values}
     file = saved(given | {"on device": values.to(device)})
-    for location in (device, str(device), {str(device): "cpu", "cpu": str(device)}, lambda storage, _: storage):
+    last_card = device if device == CPU else torch.device(device.type, module_of(device).device_count() - 1)
+    here, card = (device, device), str(device)
+    named = ((device, here), (card, here), ("cpu", (CPU, CPU)), (lambda storage, _: storage, (CPU, CPU)),
+        ({card: "cpu", "cpu": card}, (CPU, device)))  # fmt: skip
+    for location, places in ((last_card, (last_card, last_card)),) if last else named:
         file.seek(0)
         loaded = torch.load(file, map_location=location, weights_only=True)
         compare(loaded, given, standard="binary", name=f"map_location {location!s:.20}")
-        places = (cpu, device) if isinstance(location, dict) else (cpu if callable(location) else device,) * 2
         wanted = {key: str(each) for key, each in zip(given, places, strict=True)}
         compare({key: str(x.device) for key, x in loaded.items()}, wanted)
-
-
-def _other_device(device: torch.device, compare: PrecisionCompare) -> None:
-    on_cpu = device.type == "cpu"
-    other = device if on_cpu else torch.device(device.type, module_of(device).device_count() - 1)
-    weights = dict(make("small-resnet").state_dict())
-    state = {name: each.to(device) for name, each in weights.items()}
-    compare(through_file(state, map_location=other), weights, standard="binary", device=other)
-    compare({name: each.to(other) for name, each in state.items()}, weights, standard="binary", device=other)
-
-
-def _shared(device: torch.device, compare: PrecisionCompare) -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = nn.Embedding(10, 4)
-            self.head = nn.Linear(4, 10, bias=False)
-            self.head.weight = self.embedding.weight
-
-    model = Tied().to(device)
-    loaded = through_file(model.state_dict())
-    other = Tied().to(device)
-    other.load_state_dict(loaded)
-    with torch.no_grad():
-        other.embedding.weight.add_(1)
-    wanted = model.head.weight.detach().cpu() + 1
-    compare(other.head.weight, wanted, standard="binary", name="the other name of a weight")
-    addresses = [each.untyped_storage().data_ptr() for each in loaded.values()]
-    compare(addresses[0] == addresses[1], True, name="the file holds one tensor")
-
-
-def _strided(device: torch.device, compare: PrecisionCompare) -> None:
-    def of(base: Tensor) -> dict[str, Tensor]:
-        views = {"transposed": base[0].t(), "every second": base[1, :, ::2], "shifted": base.reshape(-1)[5:17]}
-        return {**views, "permuted": base.permute(2, 0, 1), "expanded": base[0, 0, :1].expand(5)}
-
-    base = torch.arange(48.0).reshape(2, 4, 6)
-    there, here = of(base.to(device)), of(base)
-    compare(through_file(there), here, standard="binary", device=device, stride=True, name="on the device")
-    compare(through_file(there, map_location="cpu"), here, standard="binary", stride=True, name="on the CPU")
-
-
-def _optimizer(device: torch.device, compare: PrecisionCompare) -> None:
-    first, second = Training(device), Training(device)
-    list(first.steps(0, 3))
-    state = first.optimizer.state_dict()
-    before = {str(key): value for key, value in state["state"].items()}
-    second.optimizer.load_state_dict(through_file(state, map_location="cpu"))
-    after = {str(key): value for key, value in second.optimizer.state_dict()["state"].items()}
-    compare(after, on_tensors(lambda each: each.detach().cpu(), before), standard="binary", name="state")
-    places = {str(value["exp_avg"].device) for value in after.values()}
-    compare(sorted(places), [str(device)], name="where the state is")
-
-
-def _generator(device: torch.device, compare: PrecisionCompare) -> None:
-    state = through_file(module_of(device).get_rng_state())
-    first = [torch.randn(100, device=device).cpu(), torch.rand(7, device=device).cpu()]
-    module_of(device).set_rng_state(state.cpu())
-    again = [torch.randn(100, device=device), torch.rand(7, device=device)]
-    compare(again, first, standard="binary", name="numbers after the state was set back")
-    are_same = torch.equal(torch.randn(100, device=device).cpu(), first[0])
-    compare(are_same, False, name="the same numbers go on for ever")
 
 
 def _resumed(device: torch.device, compare: PrecisionCompare, *, scaled: bool = False) -> None:
@@ -189,14 +109,12 @@ def _resumed(device: torch.device, compare: PrecisionCompare, *, scaled: bool = 
 
 
 CHECKS: dict[str, Check] = {
-    "device-to-cpu": _to_cpu,
-    "cpu-to-device": _to_device,
+    "device-to-cpu": _as_on_the_cpu(partial(moved, ways={"load": SAVED["load to the host"]})),
+    "cpu-to-device": _as_on_the_cpu(partial(moved, ways={"load": SAVED["load of the host"]})),
     "map-location": _map_location,
-    "other-device": _other_device,
-    "shared-parameters": _shared,
-    "strided-parameters": _strided,
-    "optimizer-state": _optimizer,
-    "generator-state": _generator,
+    "other-device": partial(_map_location, last=True),
+    "shared-parameters": _as_on_the_cpu(partial(moved, ways=SAVED)),
+    "strided-parameters": _as_on_the_cpu(partial(movement.kept, moves=movement.SAVED)),
     "resumed-curve": _resumed,
     "resumed-curve-scaled": lambda device, compare: _resumed(device, compare, scaled=True),
 }

@@ -16,10 +16,6 @@ from suites.runtime.rows import CPU, At, fetched
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def _once_at_least(x: torch.Tensor, counts: torch.Tensor, dim: int) -> torch.Tensor:
-    return torch.repeat_interleave(x, counts.clamp(1), dim)
-
-
 #: By row, what is replaced while the device computes, and by what.
 WRONG: tuple[tuple[str, Any, str, Any], ...] = (
     ("hooked", torch.Tensor, "register_hook", lambda *_: None),
@@ -27,12 +23,6 @@ WRONG: tuple[tuple[str, Any, str, Any], ...] = (
     ("hooked", torch.nn.Module, "register_full_backward_pre_hook", lambda *_: None),
     ("graphs", torch.autograd, "detect_anomaly", lambda **_: contextlib.nullcontext()),
     ("graphs", torch.amp, "custom_fwd", lambda function, **_: function),
-    (
-        "views",
-        torch.Tensor,
-        "repeat_interleave",
-        _once_at_least,
-    ),
     ("told", torch.Tensor, "__repr__", lambda *_, **__: "tensor([...])"),
     ("indexed", torch.Tensor, "__setitem__", lambda *_: None),
 )
