@@ -295,7 +295,7 @@ def _loaded(module: nn.Module, state: Mapping[str, T], **how: bool) -> nn.Module
 
 Way: TypeAlias = Callable[[Any, Any, torch.device], nn.Module]
 #: What is done with a module of the host, and another one of the device; and by way of a file.
-_DONE: Mapping[str, Way] = {
+DONE: Mapping[str, Way] = {
     "to": lambda m, _, d: m.to(d), "there and back": lambda _, n, d: n.cpu().to(d), "half": lambda _, n, __: n.half(),
     "to half": lambda m, _, d: m.to(d, torch.float16), "deepcopy": lambda _, n, __: deepcopy(n),
     "copy and itself": lambda _, n, __: nn.ModuleList([n, deepcopy(n), n.head]),
@@ -313,23 +313,23 @@ SAVED: Mapping[str, Way] = {
     "saved": lambda _, n, __: torch.load(saved(n), weights_only=False),
     "load what was saved": lambda _, n, __: _loaded(n, torch.load(saved(n.state_dict()), weights_only=True)),
     "load, assigned": lambda _, n, __: _loaded(n, torch.load(saved(n.state_dict()), weights_only=True), assign=True),
-    "load of the host": lambda m, n, _: _loaded(n, torch.load(saved(m.state_dict()), weights_only=True)),
     "load to the host": lambda m, n, d: _loaded(m, torch.load(saved(n.state_dict()), "cpu", weights_only=True)).to(d),
 }
 
 
 def moved(device: torch.device, ways: Mapping[str, Way]) -> dict[str, Any]:
-    """Say what each module holds, which parameters are those from before, and what one that is changed changes."""
+    """Say what each module holds, which parameters and what memory are those from before, and what a change changes."""
     found: dict[str, Any] = {}
     for name, do in ways.items():
         given, there = Tied(), Tied(50).to(device)
-        before = {id(each): each for each in (*given.parameters(), *there.parameters())}
+        before = {each: each.detach() for each in (*given.parameters(), *there.parameters())}
         module = do(given, there, device)
         named = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
         grads = {f"{key}.grad": each.grad for key, each in named.items() if each.grad is not None}
         are_there = [each.device.type == device.type for each in (*named.values(), *grads.values())]
-        are_known = [id(each) in before for each in named.values()]
-        found[name] = [described(named | grads), are_there, are_known, [*module.state_dict()]]
+        are_known = [each in before for each in named.values()]
+        found[name] = [described(named | grads), are_there, are_known, [each.clone() for each in before.values()]]
+        found[f"{name}, state"] = module.state_dict()  # which sees the change below
         next(module.parameters()).data.add_(1)
         found[f"{name}, changed"] = [*named.values()]
     return found
@@ -348,6 +348,6 @@ PARTS: Mapping[str, Row] = {
     "running-statistics": (SMOKE, lambda at: at.defined(_statistics, accumulation=90)),
     "embedding-renorm": (SMOKE, lambda at: at.defined(_renormalized, accumulation=6)),
     "all-ignored": (STANDARD, _all_ignored),
-    "moved": alike(SMOKE, partial(moved, ways=_DONE), _ANOTHER),
+    "moved": alike(SMOKE, partial(moved, ways=DONE), _ANOTHER),
     "saved": alike(STANDARD, partial(moved, ways=SAVED), _ANOTHER),
 }

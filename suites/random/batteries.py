@@ -176,6 +176,10 @@ def _by_generators(device: torch.device) -> Iterator[str]:
     kinds: Mapping[str, Callable[[T, torch.Generator | None], T]] = {
         "rand": lambda x, g: torch.rand(x.shape, generator=g, device=x.device),
         "randperm": lambda x, g: torch.randperm(x.numel(), generator=g, device=x.device),
+        "randint": lambda x, g: torch.randint(2**20, x.shape, generator=g, device=x.device),
+        "normal": lambda x, g: torch.normal(x, 1.0, generator=g),
+        "bernoulli": lambda x, g: torch.bernoulli(x.clamp(0.5, 0.5), generator=g),
+        "multinomial": lambda x, g: x.clamp(1, 1).multinomial(40, generator=g),
         **{
             name: partial(lambda x, g, name: getattr(x, name)(generator=g), name=name)
             for name in ("normal_", "uniform_", "exponential_", "bernoulli_", "random_")

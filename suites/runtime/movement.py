@@ -95,8 +95,7 @@ def _copies(
 ) -> dict[str, T]:
     """Copy between all these views, of one dtype on the device, of several between host and device: gaps stay."""
     found = dict[str, T]()
-    both = {"to the host": (device, CPU), "to the device": (CPU, device)}
-    ways = both if len(dtypes) > 1 else {"there": (device, device)}
+    ways = {"to host": (device, CPU), "to device": (CPU, device)} if len(dtypes) > 1 else {"there": (device, device)}
     for (target, into), dtype, (way, (source, place)) in product(targets.items(), dtypes, ways.items()):
         for name, of in sources.items():
             x, y = numbered(_MEMORY) % 2039, torch.full((_MEMORY,), 7, dtype=dtype, device=place)

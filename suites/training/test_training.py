@@ -20,7 +20,7 @@ from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.dispatching import one_thread
 
-from ..programs.parts import SAVED, moved
+from ..programs.parts import DONE, SAVED, moved
 from ..runtime import movement
 from ..runtime.rows import CPU, fetched, saved
 from . import CHECKPOINTS, RUN_OF, RUN_PROPERTIES, Run
@@ -110,7 +110,7 @@ def _resumed(device: torch.device, compare: PrecisionCompare, *, scaled: bool = 
 
 CHECKS: dict[str, Check] = {
     "device-to-cpu": _as_on_the_cpu(partial(moved, ways={"load": SAVED["load to the host"]})),
-    "cpu-to-device": _as_on_the_cpu(partial(moved, ways={"load": SAVED["load of the host"]})),
+    "cpu-to-device": _as_on_the_cpu(partial(moved, ways={"load": DONE["load"]})),
     "map-location": _map_location,
     "other-device": partial(_map_location, last=True),
     "shared-parameters": _as_on_the_cpu(partial(moved, ways=SAVED)),

@@ -66,7 +66,7 @@ def _fills_gaps(usual: Any) -> Any:
 
 
 _RUNS: dict[str, Callable[[torch.device], dict[str, Any]]] = {
-    "moved": partial(parts.moved, ways=parts._DONE),
+    "moved": partial(parts.moved, ways=parts.DONE),
     "saved": partial(parts.moved, ways=parts.SAVED),
     "kept": partial(movement.kept, moves=movement._KEEPS),
     "saved tensors": partial(movement.kept, moves=movement.SAVED),
