@@ -171,7 +171,7 @@ def kept(device: torch.device, moves: Moves, layouts: Moves = _LAID) -> dict[str
         made = move(x)
         found[f"{name} of {layout}"] = [described({"it": x, "result": made})]
         with suppress(RuntimeError):  # of a place that two elements share
-            found[f"{name} of {layout}"] += [made.fill_(1), x]
+            found[f"{name} of {layout}"] += [made.fill_(1).mul_(3).add_(2), x]
     return found
 
 
@@ -241,8 +241,8 @@ _OF_COMPLEX = ("clone", "transposed", "permuted", "stepped", "expanded", "copy_"
 OTHER_MOVES: Moves = {
     "flip": lambda x: x.view(16, -1).flip(0, 1), "roll": lambda x: x.view(16, -1).roll((3, -5), (0, 1)),
     "gather": lambda x: x.view(16, -1).gather(0, _places(x).view(16, -1) % 16),
-    "gather-narrow": lambda x: x.view(16, -1).gather(0, _places(x).view(16, -1)[:9, :7] % 16),
-    "scatter-narrow": lambda x: x.view(16, -1).scatter(0, _places(x).view(16, -1)[:2, :7] % 16, x.view(64, -1)[:3]),
+    "gather-narrow": lambda x: x.view(16, -1).gather(0, (_places(x).view(16, -1) % 16)[:9, :7]),
+    "scatter-narrow": lambda x: x.view(16, -1).scatter(0, (_places(x).view(16, -1) % 16)[:2, :7], x.view(64, -1)[:3]),
     "scatter": lambda x: torch.zeros_like(x).scatter(0, _places(x), x),
     "where": lambda x: torch.where(_places(x) % 3 == 0, x, x.flip(0)), "pad": lambda x: F.pad(x.view(16, -1), (3, 2)),
     "repeat": lambda x: x[:64].repeat(5), "repeat_interleave": lambda x: x[:64].repeat_interleave(_places(x[:64]) % 3),
