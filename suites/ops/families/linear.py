@@ -80,7 +80,7 @@ _added = exactly(
 _batches_added = exactly(
     *over((normal(3, 5, 7), normal(3, 5, 17), normal(3, 17, 7)), *_scaled),
     _exactly(whole(2, 3, 5), whole(2, 3, _MANY), rising(2, _MANY, 5, dim=1), beta=-2),
-    *(call(normal(*bias), normal(3, 5, 9), normal(3, 9, 7), group=TEMPLATE) for bias in ((5, 1), (7,), (3, 1, 7), (1,))),
+    *(call(normal(*bias), normal(3, 5, 9), normal(3, 9, 7), group=TEMPLATE) for bias in ((5, 1), (7,), (3, 1, 7))),
 )
 _many_added = _exactly(whole(5), whole(5, _MANY), rising(_MANY))
 _vectors_added = exactly(*over((normal(5), normal(5, 17), normal(17)), *_scaled), _many_added)
