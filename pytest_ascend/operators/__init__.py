@@ -1,4 +1,4 @@
-"""Operators and the eleven properties each is tested for: bundled ones, torch_npu's own, and users' and vendors'."""
+"""Operators and the eleven properties tested for each: bundled ones, torch_npu's own, and users' and vendors'."""
 
 from pytest_ascend.operators.checks import conformance_tests
 from pytest_ascend.operators.operator import InputFactory, Operator, cases_of

@@ -1,4 +1,4 @@
-"""The command ``pytest-ascend accuracy``: the largest error of functions of one number, over all inputs of a format."""
+"""The command ``pytest-ascend accuracy``: the largest error of unary functions over all inputs of a 16-bit format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_ascend.precision.formats import ALLOWANCES
 from pytest_ascend.system.dispatching import no_dispatch
 from pytest_ascend.system.errors import as_error
 
-#: Functions of one number, by their public names.
+#: Unary functions, by their public names.
 FUNCTIONS = tuple(
     """
     abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor frac
@@ -29,26 +29,26 @@ FUNCTIONS = tuple(
     nn.functional.tanhshrink
     """.split()  # noqa: SIM905 - a table
 )
-#: Further functions of one number: of two, where one number is fixed; and GELU as CANN computes it.
+#: Further unary functions: binary ones with one argument fixed, and GELU as CANN computes it.
 FURTHER: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "nn.functional.gelu-tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     "pow-1.5": lambda x: x**1.5,
     "softmax-of-two": lambda x: torch.stack([x, torch.zeros_like(x)]).softmax(0)[0],
 }
-#: Formats of which all 65,536 numbers are inputs.
+#: Formats for which all 65,536 numbers are inputs.
 DTYPES = ("float16", "bfloat16")
-#: Functions of one IEEE operation, or a choice: each format rounds them once (IEEE 754-2019, sections 5.3 and 5.4).
+#: Functions that are one IEEE operation or a selection: correctly rounded (IEEE 754-2019, sections 5.3 and 5.4).
 ROUNDED_ONCE = frozenset((
     "abs", "ceil", "floor", "frac", "neg", "round", "sign", "square", "trunc", "nn.functional.hardtanh",
     "nn.functional.relu", "nn.functional.relu6",
 ))  # fmt: skip
-#: Functions that CANN computes in float32 for 16-bit formats on a 950, and rounds to nearest: the casts in each
-#: ``*_dag.h`` of arch35, ops-math c4193324 and ops-nn e5c3fa93. Their error is half an ulp and little more;
-#: of kernels of other chips nothing is published, and the limit is that of all functions.
+#: Functions that CANN computes in float32 for 16-bit formats on a 950 and rounds to nearest (casts in each
+#: ``*_dag.h`` of arch35, ops-math c4193324 and ops-nn e5c3fa93). Their error is little more than half an ulp. Nothing
+#: is published about kernels of other chips; there the limit is that of all functions.
 IN_FLOAT32_ON_950 = frozenset((
     "acos", "asin", "atan", "cos", "expm1", "reciprocal", "sin", "sqrt", "tanh", "nn.functional.mish",
 ))  # fmt: skip
-#: So near to the ends of bfloat16, which are float32's, a step in float32 may overflow or underflow.
+#: Within this factor of the limits of bfloat16, which has float32's range, a step in float32 may overflow or underflow.
 NEAR_THE_ENDS = 2.0**8
 
 
@@ -83,9 +83,9 @@ def accuracy(device: str, form: str) -> None:
 
 
 def worst(name: str, dtype: str, device: torch.device) -> dict[str, Any]:
-    """Return the largest error of a function over all inputs, and the input; null if it does not run there.
+    """Return the largest error of a function over all inputs, and the input there; None if the function does not run.
 
-    A result that is not finite, where the right one is, or the other way round, is an error of "inf".
+    The error is "inf" if exactly one of the result and the correct result is finite.
     """
     every = every_short(getattr(torch, dtype))
     try:
@@ -102,12 +102,12 @@ def _first_line(error: Exception) -> str:
 
 
 def every_short(dtype: torch.dtype) -> torch.Tensor:
-    """Return all 65,536 numbers of a 16-bit format, in the order of their bits."""
+    """Return all 65,536 numbers of a 16-bit format, ordered by their bits."""
     return torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
 
 
 def part_of_float32(part: int, *, parts: int = 256) -> torch.Tensor:
-    """Return one of ``parts`` parts of all numbers of float32, shape (2^32 / parts,): one of ``parts`` neighbours."""
+    """Return one of ``parts`` parts of all float32 numbers, shape (2^32 / parts,): one of each ``parts`` neighbours."""
     first = torch.arange(-(2**31), 2**31, parts)
     return (first + (first * 2654435761 // 2**16 + part) % parts).to(torch.int32).view(torch.float32)
 
@@ -115,10 +115,10 @@ def part_of_float32(part: int, *, parts: int = 256) -> torch.Tensor:
 def errors(
     name: str, every: torch.Tensor, *devices: torch.device, is_gradient: bool = False
 ) -> tuple[torch.Tensor, ...]:
-    """Return the right results of a function, or its gradient, and the error of each device's for each input in ulp.
+    """Return the correct results of a function, or its gradient, and each device's error for each input in ulp.
 
-    Where the right result, rounded to the dtype, is not finite, the error is 0; but infinite for a number in place of
-    NaN, or of an infinity that is no overflow. Raises what torch raises.
+    The error is 0 where the correct result, rounded to the dtype, is not finite; but infinite for a number in place of
+    NaN, or in place of an infinity that is not an overflow. Raises what torch raises.
     """
     function, info = FURTHER.get(name) or resolve(f"torch.{name}"), torch.finfo(every.dtype)
     results = [_called(function, every.to(device), is_gradient=is_gradient).double() for device in devices]
@@ -142,7 +142,7 @@ def _called(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, *
 
 
 def limit_of(name: str, chip: str) -> float:
-    """Return the largest error in ulp of a function of 16-bit numbers that a correct chip has, as far as known."""
+    """Return the largest error in ulp of a 16-bit function on a correct chip, as far as known."""
     if name in ROUNDED_ONCE:
         return 0.501
     return 1.0 if name in IN_FLOAT32_ON_950 and "950" in chip else ALLOWANCES.approximation_ulps
@@ -157,14 +157,14 @@ def largest_error(
     has_infinities: bool = True,
     is_gradient: bool = False,
 ) -> tuple[float, float, str]:
-    """Return the largest judged error in ulp, the input there, and what is wrong with it: "" if it is within its limit.
+    """Return the largest judged error in ulp, the input there, and a message: "" if every error is within its limit.
 
-    ``inputs`` are tensors of one dtype, each in the order of its bits. The limit of each input is the function's, and
-    twice what the CPU is off by there. A gradient is made of the rounded result, so that its limit is wider by what
-    the CPU is off by at one of the inputs around. Where float32 itself may overflow or underflow on the way, within
-    2^8 of the ends of bfloat16 and float32, nothing is judged; NaN and Inf only on a chip that ``has_infinities``. On
-    others a square that overflows in torch's formulas of gradients (derivatives.yaml) is the largest number, and one
-    over it or its root is not zero.
+    ``inputs`` are tensors of one dtype, each ordered by its bits. The limit for an input is the function's limit plus
+    twice the CPU's error there in excess of half an ulp. A gradient is computed from the rounded result; its limit is
+    wider by the CPU's largest error at the surrounding inputs. Not judged: inputs or results within 2^8 of the limits
+    of bfloat16 and float32, where float32 itself may overflow or underflow on the way, and NaN and Inf unless the chip
+    ``has_infinities``. Without them, a square that overflows in torch's gradient formulas (derivatives.yaml) becomes
+    the largest number, and its reciprocal or reciprocal root is not zero.
     """
     found, at, allowed, worst_share, wrong, count, dtype = 0.0, 0.0, math.inf, -1.0, 0, 0, ""
     for every in inputs:
@@ -175,11 +175,11 @@ def largest_error(
                 inside = (each > info.smallest_normal * NEAR_THE_ENDS) & (each < info.max / NEAR_THE_ENDS)
                 error = torch.where(inside | (each == 0) | ~each.isfinite(), error, 0.0)
         is_judged = ~own.isinf() & (has_infinities | (every.isfinite() & right.isfinite()))
-        is_judged &= ~(every.isnan() & is_gradient)  # the CPU's dtypes do not agree on the gradient at NaN
+        is_judged &= ~(every.isnan() & is_gradient)  # the CPU's gradients at NaN differ between dtypes
         error = torch.where(is_judged, error, 0.0)
         limit = limit_of(name, chip) + 2 * (own - 0.5).clamp_min(0)
         if is_gradient:
-            # The largest error of each input and its 64 neighbours on each side.
+            # The CPU's largest error at each input and its 64 neighbours on each side.
             around = torch.nn.functional.max_pool1d(torch.where(is_judged, own, 0.0)[None], 129, stride=1, padding=64)
             limit = limit + 2 * ALLOWANCES.approximation_ulps * around[0]
             if not has_infinities:

@@ -1,6 +1,6 @@
-"""From a name to a function: torch's, or this module's if torch's results are not unique.
+"""Look up functions by name: torch's, or this module's where torch's results are not unique.
 
-A decomposition is only determined up to signs, phases or order; its product is unique.
+A decomposition is determined only up to signs, phases or order; the product of its factors is unique.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def embedding_bag(weight: Tensor, index: Tensor, *given: Any, **named: Any) -> T
     return torch.nn.functional.embedding_bag(index, weight, *given, **named)
 
 
-# Conversions of floating-point numbers to integers, which leave open what NaN and numbers beyond them become.
+# Conversions of floating-point numbers to integers; the results for NaN and numbers out of range are undefined.
 def fits(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return where a conversion is defined: C++ leaves the rest open, and CPUs and chips differ."""
+    """Return a mask of the elements whose conversion is defined: C++ leaves the rest open; CPUs and chips differ."""
     info = torch.iinfo(dtype)
     return (x > float(info.min - 1)) & (x < 2.0 ** (info.bits - (info.min < 0)))
 
@@ -101,7 +101,7 @@ byte, char, short, to_int, long = (
 )
 
 
-# Functions with further results that only their own gradients read.
+# Functions whose further results are read only by their own gradients.
 def _first(name: str, *given: Any) -> Tensor:
     found: Tensor = operator.attrgetter(name)(torch)(*given)[0]
     return found
@@ -122,13 +122,13 @@ def zero_(x: Tensor) -> Tensor:
 
 
 def resize_(x: Tensor, shape: Any) -> Tensor:
-    """Return only the elements that both sizes have: others are undefined."""
+    """Return only the elements that both sizes have; the others are undefined."""
     return x.clone().resize_(shape).reshape(-1)[: x.numel()]
 
 
-# Decompositions, multiplied without matrix products, which CANN has only for narrow floats.
+# Decompositions, multiplied without matmul, which CANN supports only for narrow floating-point dtypes.
 def _product(one: Tensor, other: Tensor, scales: Tensor | None = None) -> Tensor:
-    """Multiply two matrices, the columns of the first times ``scales``."""
+    """Multiply two matrices, after multiplying the columns of the first by ``scales``."""
     one = one if scales is None else one * scales.to(one.dtype).unsqueeze(-2)
     return (one.unsqueeze(-1) * other.unsqueeze(-3)).sum(-2)
 
@@ -144,7 +144,7 @@ def eig(x: Tensor) -> Tensor:
 
 
 def eigvals(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return sums of powers, which do not depend on the order."""
+    """Return sums of powers of the eigenvalues, which do not depend on their order."""
     values = torch.linalg.eigvals(x)
     return values.sum(-1), values.square().sum(-1)
 
@@ -176,6 +176,6 @@ def lstsq(x: Tensor, other: Tensor, **named: Any) -> Tensor:
     return found
 
 
-#: Their algorithms are stable as a whole: each element is as far off as the largest may be (LAPACK Users' Guide, error
-#: bounds). LAPACK's and a GPU's differ in which elements are.
+#: Decompositions with normwise error bounds: the bound of the largest element holds for each (LAPACK Users' Guide,
+#: error bounds). Which elements have the largest error differs between LAPACK and GPUs.
 NORMWISE = frozenset((eigh, eig, svd, old_svd, qr, old_qr, lstsq))

@@ -1,4 +1,4 @@
-"""Calling an operator, forward and backward, the same way for references and on the device; what a call may cost."""
+"""Calling an operator, forward and backward, in the same way on the CPU and the device; limits on a call's cost."""
 
 from __future__ import annotations
 
@@ -18,62 +18,62 @@ from pytest_ascend.precision.nested import widened
 from pytest_ascend.run import inputs
 from pytest_ascend.system.dispatching import EagerDispatchMode, is_composed, no_dispatch, with_autograd, without_modes
 
-#: Elements of the largest result, and most results: a row split into single elements takes as long as all other calls.
+#: Most elements of a result, and most results: a row split into single elements takes as long as all other calls.
 LARGEST_RESULT, _MOST = 1 << 19, 1 << 10
-#: Shape inference takes longer than most calls. It is left out up to so many elements, where results have at most as
-#: many as all pairs of these.
+#: Shape inference takes longer than most calls. It is skipped up to this many input elements, if results have at most
+#: one element for each pair of these.
 _SMALL = 1 << 10
-#: Most elements of the inputs where the size of the result depends on their numbers; and what torch says of such.
+#: Most elements of the inputs if the size of the result depends on their values; torch's tags for such operators.
 _UNKNOWN = 1 << 13
 _DEPENDS_ON_NUMBERS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
-#: Where no result can have more elements, by all pairs and by the numbers among the arguments, the CPU computes the
-#: call and is watched: to infer its shapes first takes longer.
+#: Up to this bound on the elements of results, by all pairs and the numbers among the arguments, the CPU computes the
+#: call under supervision: inferring its shapes first takes longer.
 _TRIED = 1 << 24
-#: Operators whose time grows with the product of their first two tensors' sizes, and its limit.
+#: Operators whose time grows with the product of the sizes of their first two tensors, and the limit of that product.
 _PRODUCTS = (torch.ops.aten.convolution.default, torch.ops.aten._trilinear.default)  # noqa: SLF001
 _MULTIPLIED = 1 << 24
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
     """Return the tensors of a nested structure, in order."""
-    if isinstance(tree, torch.Tensor):  # as most results are
+    if isinstance(tree, torch.Tensor):  # as in most results
         return [tree]
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def on_tensors(change: Callable[[torch.Tensor], Any], tree: Any) -> Any:
-    """Return the structure with each tensor changed."""
+    """Return the structure with ``change`` applied to each tensor."""
     return on_leaves(lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf, tree)
 
 
 def forward(
     operator: Operator, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[torch.Tensor]:
-    """Call ``function``, the operator or its definition, and return the outputs that are compared."""
+    """Call ``function``, which is the operator or its definition, and return the outputs that are compared."""
     found = tensors(function(*args, **kwargs))
     return found[: len(operator.outputs)] if operator.outputs else found
 
 
 def differentiated_outputs(operator: Operator, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the outputs that get a gradient."""
+    """Return the outputs that receive an incoming gradient."""
     if operator.grad_outputs != ALL_OUTPUTS:
         outputs = [each for each in outputs if each.is_floating_point() or each.is_complex()][: operator.grad_outputs]
     return [each for each in outputs if each.requires_grad]
 
 
 def moves_gradients(operator: Operator) -> bool:
-    """Whether gradients only move or add up elements of the incoming gradients: NaN stays NaN there."""
+    """Return whether gradients only move or add up elements of the incoming gradients, so that NaN stays NaN."""
     return operator.exactness == MOVE and operator.traits.moves_elements
 
 
 def upstream(
     operator: Operator, sample: Sample, outputs: Sequence[torch.Tensor], dtype: torch.dtype
 ) -> list[torch.Tensor]:
-    """Return the gradients of the outputs for a backward pass: one CPU tensor for each output that gets one."""
+    """Return the incoming gradients of a backward pass: a CPU tensor for each output that receives one."""
     attached = differentiated_outputs(operator, outputs)
     keyed = [(f"{sample.stream(operator.name)}/up/{position}", each) for position, each in enumerate(attached)]
     if sample.group == EXACT:
-        # Where gradients of 64 rows are added, these are sums that float32 holds and half precision does not.
+        # If gradients of 64 rows are added, float32 represents their sums exactly and half precision does not.
         low, high = (-127, 256) if dtype is torch.float32 else (-1, 2)
         return [inputs.integers(f"{key}/whole", each.shape, low=low, high=high).to(dtype) for key, each in keyed]
     if operator.one_set_of_inputs:
@@ -89,12 +89,12 @@ def upstream(
 
 @functools.lru_cache(maxsize=4)
 def _drawn(key: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return a random tensor, which nobody may change: the device, the CPU and float64 ask for it in turn."""
+    """Return a random tensor, to be left unmodified: the device, the CPU and float64 use it in turn."""
     return inputs.normal(key, shape, dtype=dtype)
 
 
 def _normal(key: str, output: torch.Tensor, held_by: Sequence[torch.dtype]) -> torch.Tensor:
-    """Return a random gradient of an output, exact in all of these dtypes: the same in a case of each."""
+    """Return a random incoming gradient, exact in all of these dtypes: it is the same in the cases of each."""
     sampled = _drawn(key, (*output.shape, 2) if output.is_complex() else output.shape, torch.float32)
     for dtype in held_by:
         sampled = sampled.to(dtype)
@@ -103,7 +103,7 @@ def _normal(key: str, output: torch.Tensor, held_by: Sequence[torch.dtype]) -> t
 
 
 def with_grad(sample: Sample, args: Any, dtype: torch.dtype) -> list[torch.Tensor]:
-    """Set requires_grad on the tensors of ``args`` (made from the sample) that have gradients, and return these."""
+    """Set requires_grad on those tensors of ``args`` (made from the sample) that have gradients, and return them."""
     wanted = [each.wants_grad(dtype) for each in sample.values()]
     return [each.requires_grad_() for each, wants in zip(tensors(args), wanted, strict=True) if wants]
 
@@ -113,7 +113,7 @@ def back(
 ) -> list[torch.Tensor | None]:
     """Differentiate outputs: return the gradient of each leaf, None if the result does not depend on it.
 
-    ``grad_outputs`` takes the outputs and returns the gradients of those that get one.
+    ``grad_outputs`` takes the outputs and returns the gradients of those that receive one.
     """
     attached = differentiated_outputs(operator, outputs)
     if not attached:
@@ -123,7 +123,7 @@ def back(
 
 
 def magnitude(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the magnitudes of a floating tensor's numbers in float64, others unchanged."""
+    """Return the magnitudes of a floating-point tensor in float64; other tensors unchanged."""
     return widened(tensor).abs() if tensor.is_floating_point() else tensor
 
 
@@ -132,26 +132,26 @@ def directions(key: str, like: torch.Tensor) -> torch.Tensor:
     return inputs.signs(key, max(like.numel(), 1))[: like.numel()].reshape(like.shape)
 
 
-#: Elements before the first one, and between two.
+#: Elements before the first one of a strided tensor, and its step.
 OFFSET, STEP = 3, 2
 
 Layout: TypeAlias = Callable[[torch.Tensor, torch.device], torch.Tensor]
 
 
 def contiguous(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Place contiguously; an expanded tensor stays expanded, with stride 0."""
+    """Place the tensor contiguously; an expanded tensor stays expanded, with stride 0."""
     if tensor.ndim > 1 and tensor.stride(0) == 0:
         return tensor[:1].to(device).expand(tensor.shape)
     return tensor.to(device).contiguous()
 
 
 def preserve_layout(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Place with the tensor's own strides, gaps included."""
+    """Place the tensor with its own strides, gaps included."""
     return map_storage(lambda memory: memory.to(device), tensor)
 
 
 def map_storage(change: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with its memory moved or copied: with the same strides, 0 among them, and gaps included."""
+    """Return a tensor with ``change`` applied to its memory: its strides, zeros among them, and its gaps are kept."""
     if tensor.is_contiguous() or not tensor.numel():
         return change(tensor)
     span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
@@ -159,26 +159,26 @@ def map_storage(change: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Te
 
 
 def transposed(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Place with the first and the last dimension swapped in memory."""
+    """Place the tensor with its first and last dimension swapped in memory."""
     return tensor.transpose(0, -1).contiguous().to(device).transpose(0, -1) if tensor.ndim > 1 else tensor.to(device)
 
 
 def stepped(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Place every other element of a larger tensor, from an offset on."""
+    """Place the tensor as every other element of a larger one, after an offset."""
     if not tensor.ndim:
         return shifted(tensor, device)
     return steps(surrounded(tensor).to(device))
 
 
 def surrounded(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a larger tensor with ``tensor`` in steps along its last dimension, and poison elsewhere."""
+    """Return a larger tensor that holds ``tensor`` in steps along its last dimension, and poison elsewhere."""
     whole = poisoned((*tensor.shape[:-1], OFFSET + STEP * tensor.shape[-1]), tensor.dtype)
     steps(whole).copy_(tensor)
     return whole
 
 
 def out_targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Tensor]:
-    """Return outputs to write to: of the right shape, with gaps, and to be resized; all filled with poison."""
+    """Return tensors to pass as ``out``, filled with poison: of the right shape, with gaps, and empty to be resized."""
     with no_dispatch():
         ready = poisoned(tuple(like.shape), like.dtype)
         targets = {"ready": ready.to(device), "to be resized": torch.empty(0, dtype=like.dtype, device=device)}
@@ -186,30 +186,30 @@ def out_targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Ten
 
 
 def steps(whole: torch.Tensor) -> torch.Tensor:
-    """Return the elements in a surrounding tensor."""
+    """Return the elements within a surrounding tensor."""
     return whole[..., OFFSET::STEP]
 
 
 def shifted(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Place without gaps, but not at the start of the storage."""
+    """Place the tensor without gaps, but not at the start of its storage."""
     whole = poisoned((OFFSET + tensor.numel(),), tensor.dtype)
     whole[OFFSET:] = tensor.reshape(-1)
     return whole.to(device)[OFFSET:].view(tensor.shape)
 
 
 def channels_last(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Place an image with its channels innermost in memory: by permuting, as torch_npu refuses the memory format."""
+    """Place an image channels-last: by permuting, since torch_npu refuses the memory format."""
     if tensor.ndim != 4:
         return tensor.to(device)
     return tensor.permute(0, 2, 3, 1).contiguous().to(device).permute(0, 3, 1, 2)
 
 
 def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor filled with a value that no result has: NaN, where integers have none 77."""
+    """Return a tensor filled with a value that no result has: NaN, or 77 for integers, which have no NaN."""
     return torch.full(shape, float("nan") if dtype.is_floating_point else 77, dtype=dtype)
 
 
-#: By the name in a verdict.
+#: Layouts, by their names in verdicts.
 LAYOUTS: Mapping[str, Layout] = {
     "transposed": transposed,
     "stepped": stepped,
@@ -219,12 +219,12 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 def onto(device: torch.device, layout: Layout = contiguous) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return the function that places a tensor on a device, in a layout."""
+    """Return a function that places a tensor on a device, in a layout."""
     return lambda tensor: layout(tensor, device)
 
 
 def changes(layout: Layout, tensor: torch.Tensor) -> bool:
-    """Whether a layout changes the placement of this tensor."""
+    """Return whether a layout changes the placement of this tensor."""
     if layout is channels_last:
         return tensor.ndim == 4 and tensor.numel() > 0
     return tensor.numel() > 0 and (tensor.ndim > 1 if layout is transposed else tensor.ndim > 0)
@@ -235,9 +235,9 @@ class TooMuchError(Exception):
 
 
 class Bounded(EagerDispatchMode):
-    """Stops a call whose results or intermediate results are large, or which takes long.
+    """Stops a call that has large results or intermediate results, or takes long.
 
-    ``knows_sizes`` is false where sizes that depend on numbers are not to be tried.
+    ``knows_sizes`` is false if operators whose sizes depend on values are to be refused.
     """
 
     def __init__(self, *, knows_sizes: bool = True) -> None:
@@ -245,8 +245,8 @@ class Bounded(EagerDispatchMode):
         self._knows_sizes = knows_sizes
 
     def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Compute one operator. Raises TooMuchError."""
-        if is_composed(func):  # torch_npu has kernels of some, and so hides their gradients
+        """Run one operator. Raises TooMuchError."""
+        if is_composed(func):  # torch_npu has kernels for some of these, which hide their gradients
             with self, with_autograd():
                 return func.decompose(*args, **kwargs)
         if func in _PRODUCTS and args[0].numel() * args[1].numel() > _MULTIPLIED:
@@ -262,9 +262,9 @@ class Bounded(EagerDispatchMode):
 
 @contextlib.contextmanager
 def bounded(operator: Operator, given: Any) -> Iterator[None]:
-    """Within this, the CPU may compute a call: results and intermediate results are small enough.
+    """Let the CPU compute a call within this context, if its results and intermediate results are small enough.
 
-    Raises TooMuchError, at once or on the way, if they are not: all pairs of a long row.
+    Raises TooMuchError, at once or during the call, if they are not, as with all pairs of a long row.
     """
     shapes = [tuple(each.shape) for each in tensors(given)]
     is_small = _is_small(operator, shapes)
@@ -279,7 +279,7 @@ def bounded(operator: Operator, given: Any) -> Iterator[None]:
 
 
 def is_affordable(operator: Operator, given: Any) -> bool:
-    """Whether all results and intermediate results of a call are small enough, without computing them."""
+    """Return whether all results and intermediate results of a call are small enough, without computing them."""
     shapes = [tuple(each.shape) for each in tensors(given)]
     is_small = _is_small(operator, shapes)
     if is_small is not None:
@@ -289,15 +289,15 @@ def is_affordable(operator: Operator, given: Any) -> bool:
             forward(operator, operator.function, *on_tensors(lambda each: each.to("meta"), given))
     except TooMuchError:
         return False
-    except Exception:  # noqa: BLE001 - data-dependent sizes cannot be known beforehand
+    except Exception:  # noqa: BLE001 - data-dependent sizes are not known beforehand
         return not operator.one_set_of_inputs or _elements(shapes) <= _UNKNOWN
     return True
 
 
 def _is_small(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> bool | None:
-    """Whether all results are small enough, by the operator's family; None if that does not tell."""
+    """Return whether all results are small enough, judged by the operator's family; None if that is not enough."""
     elements = _elements(shapes)
-    # Of a list there is one result for each tensor.
+    # For a list, there is one result for each tensor.
     if operator.traits.takes_lists or (operator.traits.pairs_tensors and elements <= _SMALL):
         return elements <= LARGEST_RESULT
     if operator.traits.never_grows or _is_pointwise(operator.name):
@@ -310,7 +310,7 @@ def _elements(shapes: Sequence[tuple[int, ...]]) -> int:
 
 
 def _most_results(operator: Operator, given: Any) -> float:
-    """Return how many elements a result can have: all pairs of elements, times the numbers among the arguments."""
+    """Return an upper bound of a result's elements: all pairs of elements, times the numbers among the arguments."""
     *others, largest = sorted(max(each.numel(), 1) for each in tensors(given)) or [1]
     if operator.traits.pairs_tensors:
         partner = others[-1] if others else largest if operator.traits.pairs_with_itself else 1
@@ -321,8 +321,8 @@ def _most_results(operator: Operator, given: Any) -> float:
 
 
 def most_elements(shapes: Sequence[tuple[int, ...]]) -> int:
-    """Return the elements of the largest shape, or of all when broadcast: a gradient's sum has no more terms."""
-    try:  # by numpy: torch would import its compiler for this
+    """Return the elements of the largest shape, or of all broadcast together: a gradient's sum has no more terms."""
+    try:  # with numpy: torch would import its compiler for this
         together = math.prod(np.broadcast_shapes(*shapes))
     except ValueError:  # a weight per channel, or an illegal call
         together = 0
@@ -331,6 +331,6 @@ def most_elements(shapes: Sequence[tuple[int, ...]]) -> int:
 
 @functools.cache
 def _is_pointwise(name: str) -> bool:
-    """Whether torch says that an operator's result has the shape to which its inputs are broadcast."""
+    """Return whether torch tags an operator as pointwise: its result has the broadcast shape of its inputs."""
     packet = getattr(torch.ops.aten, name, None)
     return packet is not None and any(torch.Tag.pointwise in getattr(packet, each).tags for each in packet.overloads())

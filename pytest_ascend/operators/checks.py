@@ -24,19 +24,19 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare, agrees
 from pytest_ascend.system.dispatching import no_dispatch
 
-#: Results by the name of the sample, and of the layout if there are several.
+#: Results by the name of the sample, and of the layout where there are several.
 Found: TypeAlias = dict[str, list[Any]]
 
 
 def check(target: Target, compare: PrecisionCompare) -> None:
-    """Check the property that a case names. Raises AssertionError if the operator does not have it."""
+    """Check the property that a case names. Raises AssertionError if the operator does not satisfy it."""
     CHECKS[target.case.property](target, compare)
 
 
 def judge(
     target: Target, compare: PrecisionCompare, actual: Found, results: Mapping[str, Results], *, backward: bool = False
 ) -> None:
-    """Compare all results of a case: those equal to a reference run bit for bit need no judging."""
+    """Compare all results of a case; those bit-identical to a reference run need no further judgement."""
 
     def accepts(wrong: Found) -> bool:
         altered = {name: found for name, found in wrong.items() if _places(found) != _places(actual[name])}
@@ -67,7 +67,7 @@ def _judge(
         pair = alike({name: actual[name] for name in exact_runs}, exact_runs)
     if exact_runs and pair:
         compare(*pair, standard="binary", name=f"{target.operator.name}, {len(exact_runs)} as a reference run")
-    # The others are compared by value, those with short sums first: limits depend on their length.
+    # The others are compared by value, short sums first: limits depend on the length of sums.
     operator, open_ = target.operator, {name: each for name, each in results.items() if name not in exact_runs}
     long = {name for name in open_ if operator.terms > USUAL_TERMS and target.is_long(name)}
     for names, terms in ((open_.keys() - long, USUAL_TERMS), (long, operator.terms)):
@@ -79,7 +79,7 @@ def _judge(
 
 
 def same(compare: PrecisionCompare, actual: Found, wanted: Found, name: str, **settings: Any) -> None:
-    """Compare what must be equal bit for bit, all at once."""
+    """Compare results that must be bit-identical, all at once."""
     with no_dispatch():
         pair = alike(actual, wanted)
         if actual and pair:
@@ -89,7 +89,7 @@ def same(compare: PrecisionCompare, actual: Found, wanted: Found, name: str, **s
 
 
 def _checked(target: Target, compare: PrecisionCompare, calls: Iterable[Call]) -> tuple[Found, dict[str, Results]]:
-    """Make calls of one direction on the device and judge them together; return their results and the expected ones."""
+    """Make calls of one direction on the device and judge them together; return the actual and the expected results."""
     actual: Found = {}
     results: dict[str, Results] = {}
     stored: dict[str, Results] = {}
@@ -138,7 +138,7 @@ def _in_layouts(target: Target) -> Iterator[Call]:
 
 
 def _strides(target: Target, device: torch.device) -> Found:
-    """Return the strides of the results for inputs in every layout, as integer tensors."""
+    """Return the strides of the results, as integer tensors, for inputs in every layout."""
     found: Found = {}
     for sample in (each for each in target.samples if each.group != LAYOUT):
         for label, layout in target.layouts().items():
@@ -155,9 +155,9 @@ def _backward_layout(target: Target, compare: PrecisionCompare) -> None:
 
 
 def _exact(target: Target, compare: PrecisionCompare) -> None:
-    """Compare with the result in float64, rounded once: all numbers on the way are exact, so that no other is right.
+    """Compare with the float64 result, rounded once: all intermediate values are exact, so only one result is correct.
 
-    The sign of a zero alone depends on the order.
+    Only the sign of a zero depends on the order.
     """
     actual: Found = {}
     wanted: Found = {}
@@ -197,7 +197,7 @@ def _out(target: Target, compare: PrecisionCompare) -> None:
 
 
 def _beside(compare: PrecisionCompare, surroundings: Mapping[str, torch.Tensor], title: str) -> None:
-    """Compare what is around elements, with copies on the CPU: it is still poison."""
+    """Check that the memory around the elements still holds poison, comparing copies on the CPU."""
     gaps: Found = {}
     untouched: Found = {}
     with no_dispatch():
@@ -214,9 +214,9 @@ def _in_place(target: Target, compare: PrecisionCompare) -> None:
     for sample in target.samples:
         whole, view = Call(sample, direction=IN_PLACE), Call(sample, direction=IN_PLACE, label="stepped")
         results[whole.name] = results[view.name] = target.expect(whole)
-        # Autograd has to see the change.
+        # Autograd must notice the change.
         (first, *rest), kwargs = target.arguments(whole)
-        before = first._version  # noqa: SLF001 - it has no other public name
+        before = first._version  # noqa: SLF001 - there is no public name
         returned = target.operator.changes_first(first, *rest, **kwargs)
         _demand(returned is first, f"{target.operator.name}_ returned another tensor than it was given")
         _demand(first._version > before, f"{target.operator.name}_ did not bump the tensor's version")  # noqa: SLF001
@@ -233,7 +233,7 @@ def _in_place(target: Target, compare: PrecisionCompare) -> None:
 
 
 def _changed_within(target: Target, call: Call) -> tuple[Tensors, torch.Tensor]:
-    """Change a view in place; return the view and its surroundings."""
+    """Change a view in place; return the view and the tensor around it."""
     target.note(call)
     (first, *others), named = target.on_cpu(call.sample)
     with no_dispatch():
@@ -242,7 +242,7 @@ def _changed_within(target: Target, call: Call) -> tuple[Tensors, torch.Tensor]:
         view = calling.steps(whole)
         before = view.stride()
     target.operator.changes_first(view, *rest, **kwargs)
-    # An operator that changes strides has written nothing.
+    # An operator that changed the strides has not written to the view.
     left = calling.steps(whole) if view.stride() == before else view
     with no_dispatch():
         return target.fetched([left]), whole.to("cpu", copy=True)
@@ -259,7 +259,7 @@ def _repeat(target: Target, compare: PrecisionCompare) -> None:
             call = Call(sample, direction=direction, label=direction)
             target.note(call)
             first[call.name] = computed()
-            # The memory of the next results gets a value that no result has.
+            # Fill the memory that the next results may reuse with a value that no result has.
             with no_dispatch():
                 forms = [(tuple(each.shape), each.dtype) for each in first[call.name]] * 4
                 junk = [calling.poisoned(*form).to(target.device) for form in forms]
@@ -273,9 +273,9 @@ def _repeat(target: Target, compare: PrecisionCompare) -> None:
 
 
 def _variants(target: Target, sample: Sample, args: Any, kwargs: Any) -> dict[str, Callable[[], list[Any]]]:
-    """Return the variants to compute a sample: forward, in place on a copy, and backward, as far as they exist.
+    """Return the variants of a sample's computation: forward, in place on a copy, and backward, as far as they exist.
 
-    Backward only with one gradient, of a single number each: no device promises the order of sums.
+    Backward only for one differentiable elementwise input: no device promises an order of summation.
     """
     operator, variants = target.operator, dict[str, Callable[[], list[Any]]]()
     variants[""] = lambda: target.fetched(calling.forward(operator, operator.function, args, kwargs))
@@ -317,8 +317,8 @@ def conformance_tests(
 ) -> Callable[..., None]:
     """Return a test function for all cases of these operators, to be assigned to a name that begins with ``test``.
 
-    ``origin`` returns the imports and the expression with which a program has the operator of a name; by default they
-    name the test's file. Raises UsageError as :func:`cases_of` does.
+    ``origin`` maps an operator's name to the imports and the expression with which a program obtains it; by default
+    they refer to the test's file. Raises UsageError as :func:`cases_of` does.
     """
     table = {operator.name: operator for operator in operators}
     chosen = pytest.mark.ascend_cases(suite)

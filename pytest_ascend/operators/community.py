@@ -1,7 +1,7 @@
-"""Third-party operator cases as files: ATK's JSON and TTK's CSV, from the user's own checkout.
+"""Third-party operator cases from files in the user's own checkout: ATK's JSON and TTK's CSV.
 
-Files are untrusted input: bounded, parsed as data, and code beside them is never imported. What cannot be run as a
-plain call of torch is kept with the reason, never dropped.
+Files are untrusted input: their size is bounded, they are parsed as data, and code beside them is never imported. A
+case that is not a plain call of torch is kept with the reason, never dropped.
 
 Formats, as written by their tools: ATK's ``CaseConfig`` (``inputs`` of type tensor, tensors, scalar or attr, each with
 ``dtype``, ``shape`` and ``range_values``; ``api_type`` names an executor, and ``function`` is the plain call); TTK's
@@ -33,11 +33,11 @@ from pytest_ascend.system.files import read_regular, strict_json
 from pytest_ascend.system.programs import memory_limited
 from pytest_ascend.system.text import one_line
 
-#: Larger files, files with more lines, and cases with more elements in all their tensors, are refused with the reason.
+#: Limits on bytes and lines of a file, elements of a case, files, dimensions; what exceeds them is refused.
 FILE_BYTES, ROWS, ELEMENTS, FILES, RANK = 64 * 2**20, 100_000, 2**26, 20_000, 64
 FORWARD, NOT_RUN = "forward", "not-run"
 
-#: Names of dtypes in both formats, beside torch's own.
+#: Names of dtypes in both formats, other than torch's.
 DTYPES = {
     "fp16": "float16",
     "fp32": "float32",
@@ -52,7 +52,7 @@ DTYPES = {
 }
 #: Executors that are a plain call of a torch function: ATK's own, and a family named after its function.
 PLAIN, NAMED = "function", re.compile(r"(?:ascend_)?method_torch_(\w+)")
-#: Operators whose name in aclnn, in lower case, is not torch's.
+#: Operators whose aclnn name, in lower case, is not torch's.
 RENAMED = {
     "reduce_sum": "sum",
     "zero": "Tensor.zero_",
@@ -64,18 +64,18 @@ RENAMED = {
     "split_with_size": "split",
     "split_tensor": "split",
 }
-#: Attributes of the test tool itself.
+#: Attributes of the test tools themselves.
 NOT_TORCHS = {"format", "cubeMathType", "cube_math_type"}
-#: Functions with random results, which cannot be compared.
+#: Functions with random results, which are not comparable.
 RANDOM = re.compile(r"rand|dropout|bernoulli|multinomial|normal_|normal$|uniform|exponential|poisson|geometric|cauchy")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """One case of a file: the function's names to try, its arguments (:class:`Values` for tensors).
+    """One case of a file: the function names to try, and its arguments (:class:`Values` for tensors).
 
-    These are uniform from ``low`` to ``high``, or normal with this mean and deviation. ``why`` is the reason why it
-    cannot be run, "" if it can.
+    Tensors are uniform from ``low`` to ``high``, or normal with this mean and deviation. ``why`` is the reason why the
+    case cannot be run, "" if it can.
     """
 
     name: str
@@ -87,14 +87,14 @@ class Call:
 
 
 class _Refused(ValueError):
-    """A case that is not a plain call; ``str()`` is the reason."""
+    """A case that is not a plain call; ``str()`` gives the reason."""
 
 
 @cache
 def read(folder: Path) -> dict[Case, Call]:
-    """Return the cases of every JSON and CSV file below ``folder``, and one per reason why others are not run.
+    """Return the cases of every JSON and CSV file below ``folder``, and one for each reason why others are not run.
 
-    Raises UsageError if the folder does not exist, or has no case.
+    Raises UsageError if the folder does not exist or has no cases.
     """
     if not folder.is_dir():
         hint = "name a checkout with ATK or TTK cases"
@@ -121,7 +121,7 @@ def read(folder: Path) -> dict[Case, Call]:
 
 
 def _calls(path: Path) -> Iterator[Call]:
-    """Yield the cases of a file; one with the reason if it is damaged, none if it is something else."""
+    """Yield the cases of a file: one with the reason if it is damaged, none if it has another format."""
     try:
         data = read_regular(path, FILE_BYTES)
         rows = _atk_rows(data) if path.suffix == ".json" else _ttk_rows(data)
@@ -135,7 +135,7 @@ def _calls(path: Path) -> Iterator[Call]:
             call = convert(row, index)
             if _elements(call) > ELEMENTS:
                 raise _Refused(f"its tensors have more than {ELEMENTS:,} elements")
-        except Exception as error:  # noqa: BLE001 - whatever a parser raises for a file that is not as its format says
+        except Exception as error:  # noqa: BLE001 - a parser may raise anything for a malformed file
             reason = str(error) if isinstance(error, _Refused) else f"not as its format says: {type(error).__name__}"
             call = Call(name=str(index), why=one_line(reason)[:200])
         taken[call.name] += 1
@@ -145,7 +145,7 @@ def _calls(path: Path) -> Iterator[Call]:
 
 
 def _atk_rows(data: bytes) -> list[Mapping[str, Any]]:
-    """Return the cases of ATK's file; none for other JSON, such as a configuration of kernels."""
+    """Return the cases of ATK's file; none for other JSON, such as kernel configurations."""
     if b'"inputs"' not in data or b'"name"' not in data:
         return []
     found = strict_json(data)
@@ -185,7 +185,7 @@ def _atk_value(given: Mapping[str, Any]) -> Any:
 
 
 def _ttk_rows(data: bytes) -> list[Mapping[str, Any]]:
-    """Return the cases of TTK's file; none for another table."""
+    """Return the cases of TTK's file; none for other tables."""
     text = data.decode("utf-8-sig")
     if text.count("\n") > ROWS:
         raise ValueError(f"more than {ROWS:,} lines")
@@ -207,7 +207,7 @@ def _ttk(row: Mapping[str, str], index: int) -> Call:
     ranges = _stretched(_literal(row.get("input_data_ranges"), ((-1, 1),)), len(shapes))
     outputs = {position % len(shapes) for position in _literal(row.get("output_tensor_indexes"), ()) if shapes}
     given = enumerate(zip(shapes, dtypes, ranges, strict=True))
-    # What changes a tensor in place has that tensor for its output.
+    # A tensor changed in place is an output as well as an argument.
     args = [_nested(*each) for position, each in given if api.endswith("_") or position not in outputs]
     attributes = _literal(row.get("attributes"), {})
     first = next((each for each in args if isinstance(each, Values)), None)
@@ -221,7 +221,7 @@ def _ttk(row: Mapping[str, str], index: int) -> Call:
 
 
 def _literal(text: str | None, default: Any) -> Any:
-    """Read a cell: a Python literal, or JSON's true, false and null."""
+    """Parse a cell: a Python literal, or JSON's true, false and null."""
     if text is None or not text.strip():
         return default
     for word, value in (("true", "True"), ("false", "False"), ("null", "None"), ("-inf", "-1e999"), ("inf", "1e999")):
@@ -230,7 +230,7 @@ def _literal(text: str | None, default: Any) -> Any:
 
 
 def _stretched(values: Any, count: int) -> list[Any]:
-    """Return one value per tensor: the last one is repeated."""
+    """Return one value per tensor, repeating the last one as needed."""
     found = list(values) if isinstance(values, list | tuple) else [values]
     if count and not found:
         raise _Refused("dtypes or ranges are missing")
@@ -238,14 +238,14 @@ def _stretched(values: Any, count: int) -> list[Any]:
 
 
 def _nested(shape: Any, dtype: Any, bounds: Any) -> Any:
-    """Return a tensor, or a list of tensors if the shape is a list of shapes."""
+    """Return the description of a tensor, or a list of them if the shape is a list of shapes."""
     if shape and not isinstance(shape[0], int):
         return [_nested(*each, bounds) for each in zip(shape, _stretched(dtype, len(shape)), strict=True)]
     return _given(shape, str(dtype), bounds)
 
 
 def _given(shape: Sequence[int], dtype: str, values: Any) -> Values:
-    """Return a tensor to make; ``values`` is a number, two bounds, or ATK's normal distribution with two ranges."""
+    """Describe a tensor; ``values`` is a number, two bounds, or ATK's normal distribution with two ranges."""
     sizes = tuple(int(size) for size in shape or ())
     if min(sizes, default=0) < 0 or len(sizes) > RANK:
         raise _Refused(f"a shape has a negative size, or more than {RANK} dimensions")
@@ -266,7 +266,7 @@ def _elements(call: Call) -> int:
 
 
 def _functions(*names: str) -> tuple[str, ...]:
-    """Return torch names to try, most likely first: as written, then as aclnn's name in lower case."""
+    """Return the torch names to try, most likely first: as written, then from aclnn's name in lower case."""
     found: list[str] = []
     for name in filter(None, names):
         if name.startswith(("torch.", "torch_npu.")):
@@ -301,7 +301,7 @@ def compute(call: Call, device: torch.device, reference: Callable[..., Any], com
             args.pop()
         try:
             expected = reference(function, *args, **kwargs)
-        except TypeError:  # names of attributes are CANN's, and not always torch's
+        except TypeError:  # attributes have CANN's names, which are not always torch's
             args, kwargs = [*args, *kwargs.values()], {}
             expected = reference(function, *args)
     args, kwargs = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, (args, kwargs))
@@ -310,12 +310,12 @@ def compute(call: Call, device: torch.device, reference: Callable[..., Any], com
 
 @cache
 def _found(names: Sequence[str]) -> tuple[Callable[..., Any] | None, str]:
-    """Return the first of these operators that may be named and exists, and its name; None if there is none."""
+    """Return the first of these operators that is allowed and exists, and its name; None if there is none."""
     return next(((found, name) for name in names if (found := allowed.function(name))), (None, ""))
 
 
 def _made(value: Any, generator: torch.Generator) -> Any:
-    """Make a tensor of uniform values; a nested list of tensors; return anything else unchanged."""
+    """Make a tensor, or a nested list of tensors, from its description; return anything else unchanged."""
     if isinstance(value, list | tuple):
         return [_made(each, generator) for each in value]
     if not isinstance(value, Values):

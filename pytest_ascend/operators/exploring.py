@@ -1,6 +1,6 @@
-"""Exploring: generated calls of every operator with new seeds, and findings as files that can become cases.
+"""Exploration: generated calls of every operator with new seeds, and findings saved as files that can become cases.
 
-A seed generates the same calls in the same order on every machine; the time only decides how many.
+A seed generates the same calls in the same order on every machine; the time limit only decides how many.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from pytest_ascend.system.files import read_regular, strict_json, write_if_new
 
 #: The property of exploring cases, and of cases kept from findings.
 EXPLORE, FOUND = "explore", "found"
-#: Generated calls of a round, which has a seed of its own; rounds reserved for a seed: the next repeats none of them.
+#: Generated calls per round, each with a seed of its own; rounds reserved for a seed, so that seeds share none.
 CALLS, _ROUNDS = 24, 1 << 20
-#: Seconds for an operator in a dtype; with less, others are left out instead.
+#: Least seconds per operator and dtype; if there is less time, some of them are left out.
 LEAST_S = 2.0
-#: The file of kept findings, in the suite's folder; the limit of that and of a finding's file.
+#: The file of kept findings, in the suite's folder; the largest size in bytes of this file and of a finding's file.
 KEPT, _LIMIT_BYTES = "findings.json", 1 << 20
-#: What a file of another form raises.
+#: Exceptions raised for a file of another format.
 _OTHERS = (OSError, ValueError, TypeError, KeyError)
 _Number: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A generated call with a wrong result: how it is made, how it was shrunk, and the message."""
+    """A generated call with a wrong result: its seed and number, how it was shrunk, and the message."""
 
     operator: str
     dtype: str
@@ -55,7 +55,7 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """Return the name of its file."""
         return f"{self.operator}-{self.dtype}-{self.seed}-{self.call}.json"
 
     @classmethod
@@ -66,7 +66,7 @@ class Finding:
         return convert(data, cls)
 
     def generated(self, operator: Operator) -> Generated:
-        """Return the operator's call."""
+        """Generate the call again, for this operator."""
         place = self.call % 3  # calls come in threes
         found = next(islice(generate(operator, self.dtype, self.call + 1, self.seed, self.call - place), place, None))
         for size, to in self.resized:
@@ -74,17 +74,17 @@ class Finding:
         return found
 
 
-#: Gets the finding of a wrong call.
+#: Receives the finding of a wrong call.
 Keep: TypeAlias = Callable[[Finding], object]
 
 
 def cases(
     known: Iterable[Case], seed: int, seconds: float, lanes: int, may_match: Callable[[Case], bool]
 ) -> tuple[tuple[Case, ...], float]:
-    """Return the exploring cases, and the time of each in seconds.
+    """Return the exploration cases, and the time of each in seconds.
 
-    There is one for each operator of torch and dtype with a sweep in the manifest ``known``; ``lanes`` run at once. If
-    there is not enough time for all, the seed chooses.
+    There is one for each torch operator and dtype that has a sweep in the manifest ``known``; ``lanes`` of them run at
+    once. If there is not enough time for all, the seed selects some.
     """
     swept = [
         Case(suite=each.suite, subject=each.subject, property=EXPLORE, dtype=each.dtype, family=each.family)
@@ -100,9 +100,9 @@ def cases(
 def explore(
     target: Target, compare: PrecisionCompare, measure: Measure, *, seed: int, seconds: float, keep: Keep
 ) -> None:
-    """Run rounds until the time is up. Raises WrongCall at the first wrong call, which is kept."""
+    """Run rounds until the time is up. Raises WrongCall at the first wrong call, which ``keep`` receives."""
     until, asked, turn = time.monotonic() + seconds, Counter[str](), 0
-    # Thousands of agreeing verdicts say no more than the last one.
+    # Thousands of passing verdicts carry no more information than the last one.
     verdicts: deque[Verdict] = deque(maxlen=1)
     quiet = replace(compare, note=verdicts.append)
     try:
@@ -132,7 +132,7 @@ def explore(
 
 
 def write(folder: Path, finding: Finding) -> Path:
-    """Write a finding to a folder, which is created, and return its path."""
+    """Write a finding to a folder, created if needed, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / finding.name
     write_if_new(path, (json.dumps(asdict(finding), indent=1, sort_keys=True) + "\n").encode())

@@ -1,6 +1,6 @@
-"""A failing call: saved beside the log as data, and the program that loads it and makes it again.
+"""A failing call: saved as data beside the log, and a program that loads and repeats it.
 
-The file has tensors and plain values only. The function is named in the program, which a reader can see.
+The file holds tensors and plain values only. The function is named in the program, where a reader can see it.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from pytest_ascend.system.errors import UsageError, as_error
 from pytest_ascend.system.files import read_regular, write_file
 from pytest_ascend.system.text import one_line
 
-#: The most bytes of the tensors of one call, and of all files in a folder: on a broken device every case fails.
+#: Most bytes of one call's tensors, and of all files in a folder: on a broken device every case fails.
 LARGEST_BYTES, FOLDER_BYTES = 64 << 20, 1 << 30
-#: Modules in which functions are looked up by identity, in this order.
+#: Modules searched for a function by identity, in this order.
 _PUBLIC = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.Tensor")
-#: A tensor in a file: its number, and its strides and offset unless it is contiguous; whether it is complex.
+#: A tensor in a file: its number, whether it is complex, and its strides and offset unless it is contiguous.
 _Row: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedCall:
-    """One call with its tensors on the CPU, in the device's strides, and what should come of it.
+    """One call with its tensors on the CPU, in the device's strides, and the expected outcome.
 
-    ``leaves`` are the numbers of the tensors to differentiate by, and ``grad_outputs`` the outputs' gradients; without
-    leaves the results are compared, the first ``outputs`` of them unless that is 0. ``expected`` is in float64,
-    ``reference`` the CPU's result in the dtype. ``element`` is the output and index named by the judge, ``rule`` the
-    deciding rule and its limit. ``repeats`` compares the device with itself.
+    ``leaves`` are the indices of the tensors to differentiate by, and ``grad_outputs`` the incoming gradients; without
+    leaves, the results are compared: the first ``outputs`` of them, or all if that is 0. ``expected`` is in float64,
+    ``reference`` is the CPU's result in the dtype. ``element`` is the output and index reported by the judge, ``rule``
+    the deciding rule and its limit. ``repeats`` compares two runs on the device with each other.
     """
 
     args: tuple[Any, ...]
@@ -59,7 +59,7 @@ class SavedCall:
     repeats: bool = False
 
     def save(self, path: Path, case: str) -> None:
-        """Write the file. Raises Unwritable for a value that is no data, or if it would be too large."""
+        """Write the file. Raises Unwritable for a value that is not plain data, or if the file would be too large."""
         kept: dict[str, torch.Tensor] = {}
 
         def keep(source: StoredTensor) -> _Row:
@@ -83,7 +83,7 @@ class SavedCall:
 
     @classmethod
     def load(cls, path: Path) -> SavedCall:
-        """Read a file. Raises UsageError if it is none, or damaged."""
+        """Read a file. Raises UsageError if it is not a saved call, or damaged."""
         hint = "start the program in the folder of the run, or give the path of the file in ascend-report/calls"
         kinds = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError)
         with as_error(f"{path} is no saved call", hint, *kinds, why=lambda error: one_line(str(error))[:200]):
@@ -95,11 +95,11 @@ class SavedCall:
             return cls(**named, element=None if place is None else (int(place), tuple(map(int, index))))
 
     def run(self, function: Callable[..., Any], device: torch.device) -> Tensors:
-        """Call the function with these arguments on a device, and copy the results or gradients to the CPU."""
+        """Call the function with the saved arguments on a device, and copy the results or gradients to the CPU."""
         args, kwargs = placed((self.args, dict(self.kwargs)), _in_memory, device)
         leaves = [calling.tensors((args, kwargs))[place].requires_grad_() for place in self.leaves]
         found = function(*args, **kwargs)
-        found = calling.tensors(args[0] if found is None else found)  # lists that are changed in place are not returned
+        found = calling.tensors(args[0] if found is None else found)  # a list changed in place: nothing is returned
         if not leaves:
             return [each.detach().cpu() for each in found[: self.outputs or None]]
         attached = [each for each in found if each.requires_grad][: len(self.grad_outputs)]
@@ -109,7 +109,7 @@ class SavedCall:
 
 
 def rerun(path: str | Path, function: Callable[..., Any], device: str | torch.device) -> None:
-    """Load a saved call, make it on a device, and print the worst element of each result beside the expected one.
+    """Load a saved call, run it on a device, and print the worst element of each result beside the expected one.
 
     Exits with 1 if the difference exceeds the limit, with 0 otherwise; with a message if the file cannot be read.
     """
@@ -142,7 +142,7 @@ def _line(call: SavedCall, place: int, one: torch.Tensor, other: torch.Tensor, d
 
 
 def _kept(held: Mapping[str, torch.Tensor], row: _Row) -> torch.Tensor:
-    """Return a tensor of a file in its strides; what lies between its elements is no number, or 77."""
+    """Return a tensor of a file in its strides; the gaps between its elements are filled with NaN or 77."""
     plain = held[str(row["number"])]
     tensor = torch.view_as_complex(plain) if row["complex"] else plain
     if "stride" not in row or not tensor.numel():
@@ -160,19 +160,19 @@ def _in_memory(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return there.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
-# --- the call that a test made ---
+# --- the call made by a test ---
 
 
 def program(target: Target, folder: Path, verdict: Verdict | None) -> str:
-    """Save the call of a case in a folder, and return the program that makes it again.
+    """Save the call of a case in a folder, and return the program that repeats it.
 
-    It is the worst sample of a disagreement, else the last one called. Raises Unwritable if there can be none.
+    After a disagreement it is the call of the worst sample, else the last one. Raises Unwritable if it cannot be saved.
     """
     leaf = worst_leaf(verdict) if verdict else None
     path = leaf.path if leaf else ""
     found = next((call for name, call in target.calls.items() if f"[{name!r}]" in path), None)
     call, (worst, limit) = found or target.latest, (leaf.worst, leaf.limit) if leaf and found else (None, None)
-    # Paths that begin differently are of strides or signs, with other indices.
+    # Paths that begin otherwise belong to strides or signs; their indices do not apply.
     element = (place_of(path), worst.index) if worst and path.startswith(f"{target.operator.name}[") else None
     imports, function = _function(target, changes=call.direction == IN_PLACE)
     saved = _saved(target, call, element, (limit.name, float(limit.value)) if limit else ("", 0.0))
@@ -197,7 +197,7 @@ def program(target: Target, folder: Path, verdict: Verdict | None) -> str:
 
 
 def _function(target: Target, *, changes: bool) -> tuple[Sequence[str], str]:
-    """Return the imports and the expression of the function that a case calls. Raises Unwritable if it has no name."""
+    """Return the imports and the expression of the function under test. Raises Unwritable if it has no name."""
     operator = target.operator
     if name := _public_name(operator.changes_first if changes else operator.function):
         return (), name
@@ -208,7 +208,7 @@ def _function(target: Target, *, changes: bool) -> tuple[Sequence[str], str]:
 
 
 def bundled_operator(name: str) -> Operator:
-    """Return a bundled operator: "ops/argmax". Raises UsageError for others."""
+    """Return a bundled operator, such as "ops/argmax". Raises UsageError for others."""
     suite, _, subject = name.partition("/")
     try:
         if suite != "ops":
@@ -221,7 +221,7 @@ def bundled_operator(name: str) -> Operator:
 
 
 def _public_name(function: Any) -> str:
-    """Return the name of a torch function, "" for any other."""
+    """Return the public name of a torch function, "" for any other."""
     if isinstance(function, torch._ops.OpOverloadPacket | torch._ops.OpOverload):  # noqa: SLF001
         return f"torch.ops.{function}"
     for where in _PUBLIC:
@@ -229,7 +229,7 @@ def _public_name(function: Any) -> str:
         for name, each in vars(holder).items():
             if each is function and callable(each) and not isinstance(each, type):
                 return f"{where}.{name}"
-    # Methods of a base class of Tensor are not in its own dictionary.
+    # Methods inherited by Tensor are not in its own dictionary.
     name = str(getattr(function, "__name__", ""))
     return f"torch.Tensor.{name}" if name and getattr(torch.Tensor, name, None) is function else ""
 
@@ -243,7 +243,7 @@ def place_of(path: str) -> int:
 def _saved(
     target: Target, call: Call, element: tuple[int, tuple[int, ...]] | None, rule: tuple[str, float]
 ) -> SavedCall:
-    """Return the call that the test made. Raises Unwritable if the CPU does not compute it."""
+    """Return the call made by the test. Raises Unwritable if the CPU cannot compute it."""
     args, kwargs = target.arguments(call, CPU)
     is_back = call.direction == BACKWARD
     try:

@@ -1,8 +1,8 @@
-"""Generated calls of an operator: its own calls, in other sizes, numbers and layouts, as they break real kernels.
+"""Generated calls of an operator: its own calls with other sizes, values and layouts, chosen to expose kernel bugs.
 
 A call of the table serves as a template. Equal sizes in it are replaced together, which usually keeps the call legal;
-the CPU runs it first and decides. Every choice follows from the operator, the dtype and a seed: the calls are the same
-on every machine and version of torch.
+the CPU runs it first and decides. Every choice depends on the operator, the dtype and a seed only, so the calls are
+the same on every machine and version of torch.
 """
 
 from __future__ import annotations
@@ -37,44 +37,44 @@ from pytest_ascend.operators.samples import (
 from pytest_ascend.run.inputs import FROM_TABLE, Chance
 from pytest_ascend.system.groups import by_key
 
-#: Calls of the table with their places in it; the replacement for each size, and the name of what this varies.
+#: The table's calls with their positions in it; the replacements of sizes, and the name of this variation.
 Placed: TypeAlias = list[tuple[int, Sample]]
 Resized: TypeAlias = tuple[Mapping[int, int], str]
-#: Sizes at which kernels switch code paths: vectors, tiles, blocks and buffers end there.
+#: Sizes at which kernels switch code paths: ends of vectors, tiles, blocks and buffers.
 EDGES = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
-#: Sizes that divide nothing, and sums of edges.
+#: Sizes that divide no unit of work, and sums of edges.
 ODD = (3, 5, 7, 11, 13, 48, 96, 80, 100, 1000)
-#: Sizes around the largest number of 16 bits.
+#: Sizes around the largest 16-bit number.
 LARGE = (65_535, 65_536, 65_537)
-#: Most elements of all tensors together: of a usual call, of one with rows, and of the largest.
+#: Most elements of all tensors together: for a usual call, for one with many rows, and for the largest.
 USUAL, OF_ROWS, LARGEST = 1 << 13, 1 << 15, 1 << 17
 
-#: Dimensions of three calls of these, in turn, and tensors in each of their lists; 0 leaves them as the table has them.
+#: Ranks for three calls each, in turn, and numbers of tensors in their lists; 0 keeps those of the table.
 DEPTHS, LISTS = (0, 2, 3, 0, 5, 1, 2), (0, 24, 9, 1)
-#: The size of one more leading dimension; sizes for a call whose dimensions are all equal, from the last one on.
+#: The size of an added leading dimension; sizes for a call whose dimensions are all equal, from the last dimension on.
 _MORE, _APART = 6, (9, 7, 5, 3, 2, 4, 10)
 
 AS_THEY_ARE = "as they are"
 EDGY = "edges"
-#: How the numbers of a call are changed, in turn, where results for such numbers are defined.
+#: Variations of a call's values, in turn, where results for such values are defined.
 NUMBERS = (
     *("special in the tail", EDGY, "few", "special at the head", "far", "special within", "sorted"),
     *(AS_THEY_ARE, "reversed", "equal"),
 )
-#: Which tensors get these numbers, in turn, where it need not be the first.
+#: The tensors to which these apply, in turn, where it need not be the first.
 _WHICH = FIRST, SECOND, ALL = "first", "second", "all"
-#: How the sizes of three calls are changed, in turn.
+#: Variations of sizes, in turn, for three calls each.
 SIZES = ("edge", "one", "large", "empty", "edge", "many", "as the table has them", "rows")
-#: Layouts of the second call of three, in turn; expanded tensors are made so.
+#: Layouts of the second of three calls, in turn; expanded tensors are created expanded.
 EXPANDED, CONTIGUOUS = "expanded", "contiguous"
 LAYOUTS = ("transposed", "stepped", EXPANDED, "shifted", "")
-#: In so many threes, the first has the layout of the third, for which a kernel may keep what it prepared; or the second
-#: differs from the first in one integer argument.
+#: In one of this many triples, the first call has the third one's layout, for kernels that cache preparations; in one
+#: of this many, the second differs from the first in one integer argument.
 _SAME_LAYOUT_EVERY, _INTEGER_EVERY = 4, 3
-#: Of this many calls, one also changes its first tensor in place: that one has a stride of its own.
+#: One in this many calls also changes its first tensor in place; that tensor must not be expanded.
 IN_PLACE_EVERY = 4
 
-#: What a call varies: one value on each axis.
+#: What a call varies: one value per axis.
 AXES = ("size", "values", "layout")
 
 
@@ -83,7 +83,7 @@ class Generated:
     """A generated call: the sample, the layout of its tensors ("" for the usual one), and what it varies.
 
     ``number`` counts the calls of a ``seed``; ``template`` is the index of the table's call that it was made from;
-    ``resized`` are the sizes that were replaced later, to make it smaller.
+    ``resized`` lists the sizes replaced later, when the call was shrunk.
     """
 
     sample: Sample
@@ -96,12 +96,12 @@ class Generated:
 
 
 def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, start: int = 0) -> Iterator[Generated]:
-    """Yield ``count`` calls, three at a time: one, another of the same sizes, and the first with other numbers.
+    """Yield ``count`` calls in triples: a call, another of the same sizes, and the first with other values.
 
-    With ``start``, a multiple of three, the calls before that are left out.
-    The second has the sizes of the first and, if possible, other arguments. Each has its own layout, which exposes
-    caches that are keyed by shape alone. Not all calls are legal. Each dtype starts at another place of every cycle, so
-    that together they cover more pairs of sizes, numbers, arguments and layouts.
+    With ``start``, a multiple of three, the calls before that are skipped.
+    The second has the first one's sizes and, if possible, other arguments. Each has its own layout, which exposes
+    caches keyed by shape alone. Not all calls are legal. Each dtype starts at a different point of every cycle, so that
+    together they cover more combinations of sizes, values, arguments and layouts.
     """
     templates, kinds, fitting = _start(operator, dtype)
     shift = operator.dtypes.index(dtype)
@@ -110,7 +110,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
         is_shared = number % 3 == 2
         chance = Chance(f"sweep/{operator.name}/{'' if is_shared else dtype}/{seed}/{number}")
         ahead = 0 if is_shared else shift
-        # One further in each cycle of the sizes, so that every template gets every size.
+        # Advanced by one in each cycle of the sizes, so that every template gets every size.
         place, alike = fitting(in_turn(kinds, number + number // len(SIZES) + ahead))
         turn = [index for index, _ in alike].index(place) + number // 2
         (place, first), second = (
@@ -119,9 +119,9 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
         )
         resized = _sizes_of_three(operator, first, chance, number, ahead)
         other = first.with_another_integer(chance) if number % _INTEGER_EVERY == 1 else first
-        if other is not first or second[1].elements(resized[1][0]) > LARGEST:  # it has those sizes in more dimensions
+        if other is not first or second[1].elements(resized[1][0]) > LARGEST:  # its rank is too high for those sizes
             second = (place, other)
-        # In one turn, a tensor of the second call has no dimensions, if tensors are broadcast or it is the only one.
+        # In one turn, a tensor of the second call is 0-d, if tensors are broadcast or it is the only one.
         is_alone = len(second[1].values()) == 1 and any(isinstance(each, Source) for each in second[1].args[:1])
         is_single = (number + ahead) % len(DEPTHS) == 3 and (operator.traits.is_pointwise or is_alone)
         if is_single:
@@ -137,7 +137,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
         )
         for position, ((index, template), how, placed) in enumerate(three):
             sizes, axis = resized[position]
-            # Not a long sum of one number: its rounding errors have one sign.
+            # No constant inputs for long sums: their rounding errors have one sign.
             how = AS_THEY_ARE if axis == "large" and how == "equal" and operator.terms > 1 else how  # noqa: PLW2901
             key = f"{FROM_TABLE}{operator.name}/{dtype}/{seed}/{number}/{position}"
             if can_regenerate(operator, template):
@@ -151,17 +151,17 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
             yield Generated(given, placed_all, axes, seed, call_number, template=index)
 
 
-# --- templates: which is next, with whose arguments, in how many dimensions ---
+# --- templates: which comes next, with which arguments, of which rank ---
 
 
-@lru_cache(maxsize=1)  # the calls of a case are generated in several parts
+@lru_cache(maxsize=1)  # a case generates its calls in several parts
 def _start(operator: Operator, dtype: str) -> tuple[Placed, list[list[int]], Callable[[int], tuple[int, Placed]]]:
     templates = templates_of(operator, dtype)
     return templates, kinds_of(templates), with_arguments(operator, templates)
 
 
 def templates_of(operator: Operator, dtype: str) -> Placed:
-    """Return the calls to start from, with their places: the usual ones, and those of several shapes."""
+    """Return the calls to start from, with their positions: the usual ones, and those with several shapes."""
     samples = (each for each in operator.samples(dtype) if each.group != EXACT)
     usual = [(place, each) for place, each in enumerate(samples) if each.values()]
     kept = []
@@ -171,20 +171,20 @@ def templates_of(operator: Operator, dtype: str) -> Placed:
         if not has_given and (has_several or each.group in {FORWARD, TEMPLATE}):
             kept.append((place, each))
     with_given = [(place, each) for place, each in usual if each.group == FORWARD]
-    # Numbers without dimensions are used as in the table; what is empty stays so in every size.
+    # Given numbers without dimensions keep their values; tensors without elements stay empty in every size.
     resizable, given = ([each for each in found if each[1].sizes()] for found in (kept, with_given))
     full = [each for each in resizable if not any(0 in v.shape for v in each[1].values())]
     return full or resizable or kept or given or with_given
 
 
 def kinds_of(templates: Placed) -> list[list[int]]:
-    """Return the numbers of the templates by their kinds of arguments: each kind may be an overload with its kernel.
+    """Return the indices of the templates by kinds of arguments: each kind may be an overload with its own kernel.
 
-    Results that are not reduced take every second turn: an error in one element may not show in a mean.
+    Unreduced results take every second turn: an error in one element may not show in a mean.
     """
 
     def kind(leaf: Any) -> Any:
-        # Of a tensor, its dimensions, and which are broadcast; the type of others; texts and truth values themselves.
+        # For a tensor, its dimensions, and which are broadcast; for others the type; strings and bools themselves.
         if isinstance(leaf, Source):
             return [size == 1 for size in leaf.shape]
         return leaf if isinstance(leaf, (str, bool)) else type(leaf).__name__
@@ -201,23 +201,23 @@ def kinds_of(templates: Placed) -> list[list[int]]:
 
 
 def in_turn(kinds: list[list[int]], turn: int) -> int:
-    """Return the number of a template: the kinds take turns, and those of one kind."""
+    """Return the index of a template: kinds take turns, and so do the templates of each kind."""
     own = kinds[turn % len(kinds)]
     return own[turn // len(kinds) % len(own)]
 
 
 def with_arguments(operator: Operator, templates: Placed) -> Callable[[int], tuple[int, Placed]]:
-    """Return the function that gives of a template, by its number, its place, and its tensors with the arguments of
-    every call that fits, with that one's place. Of a user's operator, these are other calls of the same sizes.
-    """
+    """Return a function that maps a template's index to its position and to its variants with other calls' arguments.
+
+    Each variant has the position of the call whose arguments it takes. For a user's operator, these are whole calls."""
     is_pointwise = operator.traits.is_pointwise
 
-    @cache  # long cycles come back to a template many times
+    @cache  # long cycles return to a template many times
     def fitting(number: int) -> tuple[int, Placed]:
         place, first = templates[number]
         if is_pointwise:
             first = first.with_grads_of(each for _, each in templates)
-        # The sizes of several tensors may depend on arguments, as a convolution's channels on its groups.
+        # The sizes of several tensors may depend on arguments, such as a convolution's channels on its groups.
         if can_regenerate(operator, first) or (len(first.values()) > 1 and not is_pointwise):
             return place, [(index, each) for index, each in templates if each.sizes() == first.sizes()]
         every = (
@@ -230,12 +230,12 @@ def with_arguments(operator: Operator, templates: Placed) -> Callable[[int], tup
 
 
 def can_regenerate(operator: Operator, template: Sample) -> bool:
-    """Whether the call's tensors come from a user's function, which can draw them in other sizes."""
+    """Return whether a user's function made the call's tensors, so that it can make them in other sizes."""
     return any(isinstance(each, StoredTensor) for each in template.values()) and not operator.one_set_of_inputs
 
 
 def with_rank(operator: Operator, template: Sample, number: int) -> Sample:
-    """Return the call with tensors of more dimensions, or fewer, where the operator takes any."""
+    """Return the call with tensors of higher or lower rank, where the operator accepts any."""
     sources = template.values()
     most = max((len(each.shape) for each in sources), default=0)
     has_given = any(isinstance(each, Values) and each.kind == "given" for each in sources)
@@ -244,15 +244,15 @@ def with_rank(operator: Operator, template: Sample, number: int) -> Sample:
     depth = DEPTHS[number % len(DEPTHS)]
     try:
         np.broadcast_shapes(*(each.shape for each in sources))
-    except ValueError:  # a weight of each channel
+    except ValueError:  # such as a weight per channel
         return template
-    # A loss may compare two tensors element by element, in any number of dimensions.
+    # A loss may compare two tensors elementwise, at any rank.
     is_alike = len(sources) > 1 and len({each.shape for each in sources}) == 1 and not any(map(is_index, sources))
     is_elementwise_loss = is_alike and "reduction" in template.kwargs and operator.traits.has_losses
     if not operator.traits.is_pointwise and not is_elementwise_loss:
         depth = most + 1 if operator.traits.takes_batches and depth == DEPTHS[1] else 0
 
-    # If all dimensions have the same size, none could be changed alone.
+    # Equal sizes could not be changed separately.
     is_apart = operator.traits.is_pointwise or (operator.one_set_of_inputs and number % 2 == 1)
     own = dict(enumerate(_APART, 1)) if is_apart and len({*template.sizes()}) == 1 else {}
 
@@ -273,7 +273,7 @@ def with_rank(operator: Operator, template: Sample, number: int) -> Sample:
 def with_list_length(operator: Operator, template: Sample, number: int) -> Sample:
     """Return the call with longer or shorter lists, where the operator takes lists of any length.
 
-    All change that are as long as the first one of tensors. Longer ones begin anew with their first element.
+    All lists as long as the first list of tensors change. Longer ones repeat from their first element.
     """
     length, args = LISTS[number % len(LISTS)], template.args
     count = next((len(each) for each in args if isinstance(each, (list, tuple)) and sources_in(each)), 0)
@@ -289,7 +289,7 @@ def with_list_length(operator: Operator, template: Sample, number: int) -> Sampl
 
 
 def with_a_number(operator: Operator, template: Sample, number: int) -> Sample:
-    """Return the call with one of its tensors without dimensions; whether that is legal depends on the others."""
+    """Return the call with one of its tensors 0-d; whether that is legal depends on the others."""
     count = len(template.values())
 
     def changed(leaf: Source, place: int) -> Source:
@@ -304,13 +304,13 @@ def with_a_number(operator: Operator, template: Sample, number: int) -> Sample:
     return template.with_places(changed)
 
 
-# --- sizes, numbers and layouts ---
+# --- sizes, values and layouts ---
 
 
 def _laid_out(operator: Operator, sample: Sample, layout: str, number: int, call_number: int) -> tuple[Sample, str]:
-    """Return the call with its tensors laid out: in turn the first, all of them or the last; and the layout of all.
+    """Return the call with, in turn, its first tensor, all or the last laid out; and the layout of all of them.
 
-    A kernel that reads one tensor by the strides of another would pass if all had the same.
+    A kernel that applies one tensor's strides to another would pass if all tensors shared strides.
     """
     count = len(sample.values())
     places = ((0,), range(count), (count - 1,))[number % 3 if count > 1 else 1]
@@ -325,8 +325,8 @@ def _laid_out(operator: Operator, sample: Sample, layout: str, number: int, call
 
 
 def _sizes_of_three(operator: Operator, template: Sample, chance: Chance, turn: int, ahead: int) -> tuple[Resized, ...]:
-    """Return the sizes of three calls. Of empty dimensions, or of 1, one is enough; and of large ones, which take three
-    times as long as others, two.
+    """Return the sizes of three calls. Only one gets empty dimensions or dimensions of 1, and two get large ones, which
+    take three times as long as others.
     """
     least = operator.traits.least_size
     found = _resized(template, chance, turn, ahead, least=least)
@@ -337,11 +337,11 @@ def _sizes_of_three(operator: Operator, template: Sample, chance: Chance, turn: 
 
 
 def _resized(template: Sample, chance: Chance, number: int, ahead: int, *, least: int) -> Resized:
-    """Return the replacement for each size, and the name of what this varies.
+    """Return the replacement for each size, and the name of this variation.
 
-    Each size is in its turn the one that is empty, or one; every second time it is the last of the first tensor, along
-    which products and sums have their terms. Sizes that must be small become ``least``: with 2, no unit of work would
-    have a rest.
+    Each size takes its turn as the one that becomes empty, or one; every second time it is the first tensor's last
+    dimension, along which products and sums have their terms. Sizes that must be small become ``least``: with 2, no
+    unit of work would have a remainder.
     """
     sizes = template.sizes()
     if not any(each.shape for each in template.values()):
@@ -354,23 +354,23 @@ def _resized(template: Sample, chance: Chance, number: int, ahead: int, *, least
         which = terms[0] if turn % 2 == 0 and terms and terms[0] in sizes else sizes[turn % len(sizes)]
         return {which: 0 if axis == "empty" else 1}, axis
     if axis == "large":
-        # Two times of three a long last dimension, if that can be changed; else any dimension.
+        # Two times in three a long last dimension, if it can be changed; else any dimension.
         rows = [each.shape[-1] for each in template.values() if each.shape and each.shape[-1] in sizes]
         which = rows[0] if rows and chance.below(3) else chance.of(sizes)
         found = dict(_fitting(template, {which: chance.of(LARGE)}, LARGEST, least))
-        # Halved, it would be a power of two in most calls.
+        # Halved by the limit, it would be a power of two in most calls.
         found[which] -= chance.of((0, 1, 3)) if found[which] not in LARGE else 0
         return found, axis
-    if axis == "many":  # rows, images, heads: many of the first dimension
+    if axis == "many":  # rows, images, heads: a large first dimension
         first = next((each.shape[0] for each in template.values() if each.shape and each.shape[0] in sizes), sizes[0])
         return _fitting(template, {first: chance.of(EDGES[2:5]) + chance.of((0, 1, 3))}, USUAL, least), axis
     return (_with_rows if axis == "rows" else _edged)(template, chance, least), axis
 
 
 def _with_rows(template: Sample, chance: Chance, least: int) -> Mapping[int, int]:
-    """Return a replacement for the first and the last size: many rows, long ones, and a rest behind every unit.
+    """Return replacements for the first and the last size: many long rows, and a remainder after every unit of work.
 
-    One such call meets most conditions on sizes at once, for which others have a call each.
+    One such call meets most conditions on sizes at once, for which other variations need a call each.
     """
     shapes, rest = [each.shape for each in template.values() if each.shape], chance.of((1, 3, 5, 7))
     first, last = shapes[0][0], shapes[0][-1]
@@ -382,7 +382,7 @@ def _with_rows(template: Sample, chance: Chance, least: int) -> Mapping[int, int
 
 
 def _edged(template: Sample, chance: Chance, least: int) -> Mapping[int, int]:
-    """Return a replacement for each size: one at or beside an edge, maybe one at another, the rest odd."""
+    """Return replacements for sizes: one at or next to an edge, maybe one at another edge, some of the others odd."""
     sizes = template.sizes()
     wanted = {chance.of(sizes): chance.of(EDGES) + chance.of((-1, 0, 1)), chance.of(sizes): chance.of(EDGES)}
     wanted |= {size: chance.of(ODD) for size in sizes if size not in wanted and chance.below(2)}
@@ -390,7 +390,7 @@ def _edged(template: Sample, chance: Chance, least: int) -> Mapping[int, int]:
 
 
 def numbers_of(operator: Operator, template: Sample, dtype: str) -> tuple[str, ...]:
-    """Return the ways in which the numbers of a call may be changed."""
+    """Return the variations that apply to the values of a call."""
     kind, data = getattr(torch, dtype), [each for each in template.values() if not is_index(each)]
     varied = data if operator.traits.varies_all else data[:1]
     found = (how for how in NUMBERS if any(_may_vary(operator, each, how, kind) for each in varied))
@@ -412,13 +412,13 @@ def _fitting(template: Sample, wanted: Mapping[int, int], most: int, least: int)
 def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
     operator: Operator, template: Sample, sizes: Mapping[int, int], how: tuple[str, str], dtype: str, key: str
 ) -> Sample:
-    """Return the call in these sizes, with numbers changed: how, and of which tensors."""
+    """Return the call in these sizes, with its values varied: ``how`` names the variation and the tensors."""
     kind, (change, which) = getattr(torch, dtype), how
     data = [place for place, each in enumerate(template.values()) if not is_index(each)]
-    # In a comparison, equal numbers have to meet.
+    # In a comparison, equal values must occur.
     is_compared = operator.compares or operator.traits.compares
     which = ALL if is_compared else which if operator.traits.varies_all and len(data) > 1 else FIRST
-    if change == "far" and operator.traits.takes_lists:  # CANN rounds its products, and they would be infinite
+    if change == "far" and operator.traits.takes_lists:  # CANN rounds the products, which would overflow
         which = FIRST
     varied = {FIRST: data[:1], SECOND: data[1:2], ALL: data}[which]
     places = itertools.count()
@@ -440,7 +440,7 @@ def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
 
 
 def _last(leaf: Values, template: Sample, sizes: Mapping[int, int]) -> float:
-    """Return the upper bound of the numbers; an index ends with the smallest dimension it may index."""
+    """Return the upper bound of the values; an index stays below the smallest dimension that it may index."""
     if not is_index(leaf) or leaf.kind != "uniform" or leaf.low or leaf.dtype == "bool":
         return leaf.high
     indexed = (size for each in template.values() if not is_index(each) for size in each.shape)
@@ -449,7 +449,7 @@ def _last(leaf: Values, template: Sample, sizes: Mapping[int, int]) -> float:
 
 
 def _is_free(leaf: Source) -> bool:
-    """Whether numbers may be of any size: one that must be positive, as a count of bits to shift by, must be small."""
+    """Return whether values may be of any size: those that must be positive, such as shift counts, must be small."""
     if not isinstance(leaf, StoredTensor):
         return isinstance(leaf, Values) and leaf.low < 0
     is_signed = not leaf.tensor.is_complex() and leaf.tensor.dtype is not torch.bool
@@ -457,11 +457,11 @@ def _is_free(leaf: Source) -> bool:
 
 
 def _may_vary(operator: Operator, leaf: Source, how: str, dtype: torch.dtype) -> bool:
-    """Whether results for an input with such numbers are defined."""
+    """Return whether results for an input with such values are defined."""
     if is_index(leaf) or dtype is torch.bool:
         return False
     if how == "edges":
-        # Sums and products wrap around, as the CPU's do.
+        # Sums and products wrap around, as on the CPU.
         takes_any = not dtype.is_floating_point and operator.traits.any_integer
         return takes_any and (operator.traits.any_unsigned or _is_free(leaf))
     if how.startswith("special"):
@@ -469,13 +469,13 @@ def _may_vary(operator: Operator, leaf: Source, how: str, dtype: torch.dtype) ->
     if how == "far":
         may_be_far = operator.traits.far and (operator.nonfinite or operator.traits.far_without_nan)
         return dtype.is_floating_point and may_be_far and _is_free(leaf)
-    # The spread of equal numbers is 0: a result scaled by it would be rounding errors alone.
+    # The spread of equal values is 0: a result scaled by it would be rounding errors alone.
     is_level = operator.one_set_of_inputs or (operator.exactness == FUNCTION and operator.terms > 1)
     return how == AS_THEY_ARE or not (how in {"few", "equal"} and is_level)
 
 
 def smaller(each: Generated) -> Iterator[Generated]:
-    """Yield the call with each size halved, then with each less by one."""
+    """Yield the call with each size in turn halved, then with each reduced by one."""
     sizes = sorted({size for v in each.sample.values() for size in v.shape if size > 1}, reverse=True)
     for size, to in [(size, size // 2) for size in sizes] + [(size, size - 1) for size in sizes]:
         yield resized(each, size, to)

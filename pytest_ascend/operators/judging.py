@@ -1,4 +1,4 @@
-"""How a result is judged: by the golden, and by what a correct device may return for the same inputs."""
+"""Judgement of results: against the golden, within what a correct device may return for the same inputs."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from pytest_ascend.system.groups import by_key
 
 #: Gradients are computed from the forward result, whose error may be up to three times that of rounding alone.
 PROPAGATED = 3.0
-#: Significand bits of the references' dtypes, and their allowed error, in units of the largest.
+#: Significand bits of the reference dtypes, and the error allowed for them, in units of the largest element.
 _REFERENCE_BITS, _REFERENCE_ULPS = 64, 16.0
 
-#: So few results do not show how large their sums are on the way.
+#: With so few results, their size does not show how large the sums are on the way.
 FEW = 64
 
-#: All elements of several results in one flat tensor per dtype, by its name.
+#: All elements of several results, in one flat tensor per dtype; keys are dtype names.
 Joined: TypeAlias = dict[str, torch.Tensor]
 
 
@@ -47,10 +47,10 @@ def settings(
 ) -> dict[str, Any]:
     """Return the settings of ``precision_compare`` for these results; ``terms`` is the number of terms in each sum.
 
-    ``summed`` says that a gradient is nothing but a sum, as that of a pool is.
+    ``summed`` means that a gradient is only a sum, like that of a pool.
     """
     terms = terms or operator.terms
-    # If a call has fewer reference runs than others, as the CPU lacks it in a layout, its first one is repeated.
+    # If a call has fewer reference runs, because the CPU rejects a layout, its first one is repeated.
     count = max(len(each.reference_runs) for each in results.values())
     reference_runs = [
         {name: each.reference_runs[place if place < len(each.reference_runs) else 0] for name, each in results.items()}
@@ -65,13 +65,13 @@ def settings(
         if backward:
             runs |= {name: each.reference_runs[0] for name, each in results.items() if _is_exact(each)}
         reference_runs.append(runs)
-    # One term would tell the judge that each element is rounded once: a function may have sums inside.
+    # One term would mean that each element is rounded once; a function may have sums inside.
     once = operator.exactness != FUNCTION and (summed or not backward)
     return {"reference_runs": Samples(reference_runs), "accumulation": terms if once or terms > 1 else None}
 
 
 def _is_exact(result: Results) -> bool:
-    """Whether the CPU rounds nothing: a gradient is a copy, a choice or a small whole number then, on any device."""
+    """Return whether the CPU rounds nothing: the gradient is a copy, a selection or a small integer on any device."""
     pairs = zip(result.expected, result.reference_runs[0], strict=True)
     known = [(right, own) for right, own in pairs if right is not None and own is not None]
     return all(own.dtype is not right.dtype and own.to(right.dtype).equal(right) for right, own in known)
@@ -90,10 +90,10 @@ def expected(operator: Operator, results: Results) -> Tensors:
 def sizes_of_sums(
     operator: Operator, sample: Sample, dtype: torch.dtype, wanted: Tensors, *, backward: bool = False
 ) -> list[float | None]:
-    """Return for each of the ``wanted`` results how large its sums are on the way; nothing if that is not known.
+    """Return the size of the sums on the way to each of the ``wanted`` results; an empty list if it is unknown.
 
-    Terms of both signs may cancel, and leave less than the sum's rounding errors; few results do not show it. A sum of
-    n terms of random sign reaches the root of n times their usual size: the sum of their magnitudes by the root of n.
+    Terms of both signs may cancel and leave less than the sum's rounding errors, which few results do not show. A sum
+    of n terms of random sign is about the root of n times their usual size: the sum of magnitudes over the root of n.
     """
     has_sums = operator.traits.broadcasts if backward else operator.terms > 1
     if not has_sums or not any(0 < each.numel() <= FEW for each in calling.tensors(wanted)):
@@ -104,7 +104,7 @@ def sizes_of_sums(
             call_changed, operator.function, operator, sample, dtype, grad_outputs=widened, backward=backward
         )
         try:
-            if backward:  # an element has as many terms as results that it is broadcast to
+            if backward:  # an element has as many terms as the results it is broadcast to
                 whole = np.broadcast_shapes(*shapes)
                 terms = compute(lambda tensor: widened(tensor).expand(whole).clone())
                 own = [each.shape for each in sample.values() if each.wants_grad(dtype)]
@@ -114,7 +114,7 @@ def sizes_of_sums(
                 ]
             else:
                 found = compute(calling.magnitude)
-        except Exception:  # noqa: BLE001 - the operator takes no such numbers, or no such shapes
+        except Exception:  # noqa: BLE001 - the operator rejects such numbers or shapes
             return []
         longest = calling.most_elements(shapes) if backward else max(map(math.prod, shapes), default=0)
         return [_size_of_sums(own, its, longest) for own, its in zip(found, wanted, strict=True)]
@@ -133,14 +133,14 @@ def _usual_size(values: torch.Tensor) -> float:
 
 
 def overflows(result: Results) -> bool:
-    """Whether the CPU itself leaves the dtype's range on the way to a result within it: then nothing is promised."""
+    """Return whether the CPU overflows on the way to a result within range: then nothing is promised."""
     pairs = zip(result.reference_runs[0], result.expected, strict=True)
     known = ((own, right) for own, right in pairs if own is not None and right is not None and own.is_floating_point())
     return any(bool((right.to(own.dtype).isfinite() & ~own.isfinite()).any()) for own, right in known)
 
 
 def is_unsure(result: Results) -> bool:
-    """Whether the CPU leaves the dtype's range, or is off by more than an eighth of its numbers, root mean square."""
+    """Return whether the CPU overflows, or its RMS error exceeds an eighth of the RMS of the expected values."""
     pairs = zip(result.reference_runs[0], result.expected, strict=True)
     known = [(x - right, right) for x, right in pairs if x is not None and right is not None and x.is_floating_point()]
     power = [[float(x.nan_to_num(0, 0, 0).square().mean()) for x in pair] for pair in known]
@@ -148,7 +148,7 @@ def is_unsure(result: Results) -> bool:
 
 
 def is_as_near(actual: Tensors, results: Results) -> bool:
-    """Whether each number is as near to the exact one as the CPU's, or nearer: no error model could object.
+    """Return whether each element is at least as accurate as the CPU's: no error model could reject it.
 
     False for other dtypes or shapes, where the CPU has no result, and for complex numbers.
     """
@@ -170,13 +170,13 @@ def is_as_near(actual: Tensors, results: Results) -> bool:
 def matching_run(actual: Tensors, results: Results) -> Tensors | None:
     """Return the reference run that ``actual`` equals in dtype, shape and every bit; None if there is none.
 
-    A device that computes what torch's CPU kernels compute is correct by definition.
+    A device that computes the same as torch's CPU kernels is correct by definition.
     """
     return next((run for run in results.reference_runs if alike({"": actual}, {"": run})), None)
 
 
 def alike(actual: Mapping[str, Tensors], wanted: Mapping[str, Tensors]) -> tuple[Joined, Joined] | None:
-    """Return all elements of both, joined, if they are equal in dtype, shape and every bit; else None.
+    """Return all elements of both, joined, if they agree in dtype, shape and every bit; else None.
 
     All NaN count as equal.
     """
@@ -192,13 +192,13 @@ def alike(actual: Mapping[str, Tensors], wanted: Mapping[str, Tensors]) -> tuple
 
 
 def joined(results: Iterable[Joined]) -> Joined:
-    """Return all elements of several such results in one flat tensor per dtype."""
+    """Return several joined results as one flat tensor per dtype."""
     parts = by_key(pair for each in results for pair in each.items())
     return {dtype: torch.cat(found) if len(found) > 1 else found[0] for dtype, found in parts.items()}
 
 
 def digest(values: Sequence[torch.Tensor | None]) -> str:
-    """Return a SHA-256 of tensors by dtype, shape and every bit, truncated to 128 bits; all NaN count as equal."""
+    """Return a SHA-256 over dtype, shape and bits of the tensors, truncated to 128 bits; all NaN count as equal."""
     found = hashlib.sha256()
     for each in values:
         found.update(f"{None if each is None else (each.dtype, tuple(each.shape))}".encode())
@@ -210,7 +210,7 @@ def digest(values: Sequence[torch.Tensor | None]) -> str:
 
 
 def call_digests(operator: Operator, inputs: str, outputs: Tensors, *, backward: bool) -> CallDigests:
-    """Return a call's digests, and whether every correct device gives these bits: for moved or integer results."""
+    """Return a call's digests, and whether every correct device must give these bits: for moved or integer results."""
     with no_dispatch():
         is_whole = not any(out is not None and (out.is_floating_point() or out.is_complex()) for out in outputs)
         is_exact = is_whole or (operator.exactness == MOVE and not backward)
@@ -250,18 +250,18 @@ def perturbed(
     *,
     together: bool = False,
 ) -> torch.Tensor | None:
-    """Return a result that a device may give: each element is off by ``ulps``, up or down at random.
+    """Return a result that a device may give: each element has an error of ``ulps``, of random sign.
 
     Transcendental functions, quotients and roots are not correctly rounded everywhere: OpenCL's embedded profile, CUDA
     and vector libraries allow some ulp. ``propagated`` times the error of the reference run is added, if errors of an
-    earlier pass are part of it. With ``together``, each element is off by as much as the largest.
+    earlier pass contribute. With ``together``, each element has the error of the largest.
     """
     if expected is None or reference_runs is None:
         return reference_runs
     if not (reference_runs.is_floating_point() or reference_runs.is_complex()):
         return reference_runs
     error, wide = _error(expected, reference_runs.dtype, ulps, together=together), reference_runs.to(expected.dtype)
-    if reference_runs.is_complex():  # each part is off by as much as the whole
+    if reference_runs.is_complex():  # each part has the error of the whole
         expected, wide, error = torch.view_as_real(expected), torch.view_as_real(wide), error.unsqueeze(-1)
     direction = calling.directions("ops/shaken", expected)
     if propagated:
@@ -272,7 +272,7 @@ def perturbed(
 
 
 def _error(expected: torch.Tensor, dtype: torch.dtype, ulps: float, *, together: bool) -> torch.Tensor:
-    """Return the allowed error of each element; in float64 in units of the largest: nothing more exact is known."""
+    """Return each element's allowed error; in float64 relative to the largest, as no better reference exists."""
     info = torch.finfo(dtype)
     size, is_reference = expected.abs().nan_to_num(0.0, 0.0, 0.0), info.bits == _REFERENCE_BITS
     ulps = _REFERENCE_ULPS if is_reference else ulps
@@ -283,15 +283,15 @@ def _error(expected: torch.Tensor, dtype: torch.dtype, ulps: float, *, together:
 
 
 def signs(values: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
-    """Return where numbers are negative or a negative zero; NaN has no sign."""
+    """Return masks of negative numbers and negative zeros; NaN counts as unsigned."""
     with no_dispatch():
         return [each.signbit() & ~each.isnan() for each in values if each is not None and each.is_floating_point()]
 
 
-#: The error in ulp of the perturbed reference run of a pointwise function, and of its gradient: the whole allowance of
-#: two ulp and a rounding; in a gradient, also three times the CPU's own rounding.
+#: Error, in ulp, of the perturbed reference run of a pointwise function, and of its gradient: the whole allowance of
+#: two ulp and a rounding; for a gradient, plus three times the CPU's own rounding.
 _OFF_BY = {False: 2.6, True: 4.1}
-#: So many tensors of one call have verdicts of their own in the log; more elements than any tensor has.
+#: At most this many tensors of one call get log verdicts of their own; a number larger than any tensor's elements.
 _SHORT, _UNKNOWN = 4, 1 << 62
 
 
@@ -312,20 +312,20 @@ def judge_call(target: Target, compare: PrecisionCompare, call: Call, actual: Te
         if not sums:
             summed = backward and _is_a_sum(target, call)
             how = settings(operator, {name: result}, terms=terms, backward=backward, summed=summed)
-            # Results for numbers of which few differ may all be right by luck.
+            # With few distinct values, all results may be correct by chance.
             is_single = _is_of_single_elements(operator, call) and not {"few", "equal"} & {*call.axes}
             seen = replace(compare, note=partial(_note_again, compare, backward)) if is_single else compare
             seen({name: actual}, {name: wanted}, name=operator.name, **how)
-        for place, scale in enumerate(sums):  # each output has sums of its own
+        for place, scale in enumerate(sums):  # each output has its own sums
             own = Results(_only(place, result.expected), tuple(_only(place, run) for run in result.reference_runs))
             how = settings(operator, {name: own}, terms=terms, backward=backward) | {"scale": scale}
             compare({name: _only(place, actual)}, {name: _only(place, wanted)}, name=operator.name, **how)
 
 
 def determined(target: Target, call: Call, actual: Tensors, result: Results) -> Sequence[Any] | None:
-    """Return what PyTorch promises of the results of a call that may choose, as among equal elements, and of the CPU's.
+    """Return what PyTorch determines of the device's and the CPU's results, for a call that may choose among equals.
 
-    None for other operators and gradients, and where the results do not have the structure of such a call.
+    None for other operators and gradients, and if the results do not have the structure of such a call.
     """
     if call.direction or target.operator.function not in PROMISES:
         return None
@@ -340,7 +340,7 @@ def determined(target: Target, call: Call, actual: Tensors, result: Results) -> 
 
 
 def has_ties(target: Target, call: Call) -> bool:
-    """Whether a gradient may go to any of several equal elements."""
+    """Return whether a gradient may go to any one of several equal elements."""
     if target.operator.function not in PROMISES:
         return False
     with no_dispatch():
@@ -349,13 +349,13 @@ def has_ties(target: Target, call: Call) -> bool:
 
 
 def note_shortly(note: Callable[[Verdict], None], verdict: Verdict) -> None:
-    """Note a verdict; of one that agrees on a list of tensors only the whole: hundreds would exceed a line of a log."""
+    """Note a verdict; if a long list of tensors agrees, only as a whole: hundreds would exceed a line of a log."""
     is_long = verdict.agrees and len(verdict.leaves) > _SHORT
     note(replace(verdict, leaves=()).as_whole() if is_long else verdict)
 
 
 def _note_again(compare: PrecisionCompare, backward: bool, verdict: Verdict) -> None:
-    """Look at a verdict on a function of single elements once more, and note it. Raises Disagreement."""
+    """Apply the ulp cap to the verdict on a pointwise function, and note it. Raises Disagreement."""
     final = with_ulp_cap(verdict, backward=backward)
     compare.note(final)
     if verdict.agrees and not final.agrees:
@@ -363,11 +363,11 @@ def _note_again(compare: PrecisionCompare, backward: bool, verdict: Verdict) -> 
 
 
 def with_ulp_cap(verdict: Verdict, *, backward: bool) -> Verdict:
-    """Return the verdict on a pointwise function, which disagrees if one element exceeds a cap on its error in ulp.
+    """Return the verdict on a pointwise function, changed to a disagreement if one element exceeds a cap in ulp.
 
-    The cap is three ulp for rounding, and twice the excess of reference runs over half an ulp. The error model allows
+    The cap is three ulp for rounding, plus twice the excess of reference runs over half an ulp. The error model allows
     three times the largest error of reference runs at the edge of an octave, although the perturbed run already uses
-    the whole allowance. Its verdict stands for few elements, and where the CPU's own result is further off, as where
+    the whole allowance. The model's verdict stands for few elements, and where the CPU's own error is larger, as where
     numbers nearly cancel.
     """
     if not verdict.agrees:
@@ -379,9 +379,9 @@ def with_ulp_cap(verdict: Verdict, *, backward: bool) -> Verdict:
 
 
 def _leaf_with_ulp_cap(leaf: Verdict, *, backward: bool) -> Verdict:
-    """Return the verdict on one tensor, which disagrees if one element exceeds the cap."""
+    """Return the verdict on one tensor, changed to a disagreement if one element exceeds the cap."""
     off, shown, count = (leaf.metrics.get(key) for key in ("ulp_max", "reference_ulp_max", "count"))
-    if off is None or shown is None or count is None:  # another standard was asked for
+    if off is None or shown is None or count is None:  # another standard was used
         return leaf
     most = 3 + 2 * max(shown - 0.5, 0)
     if off <= most or shown > _OFF_BY[backward] or count < FEW:
@@ -398,11 +398,11 @@ def _leaf_with_ulp_cap(leaf: Verdict, *, backward: bool) -> Verdict:
 
 
 def _terms(target: Target, call: Call) -> int:
-    """Return how many terms a sum of a call has at most, as far as that is known."""
+    """Return an upper bound of the terms in a call's sums, as far as known."""
     operator, shapes = target.operator, [source.shape for source in call.sample.values()]
     backward = call.direction == BACKWARD
     longest = calling.most_elements(shapes)
-    if backward and operator.function in PROMISES:  # each element of a gradient comes from one place, if from any
+    if backward and operator.function in PROMISES:  # each gradient element comes from at most one place
         return 1
     if operator.traits.sums_windows and len(shapes) == 1 and longest > USUAL_TERMS:
         if operator.terms == 1 and not backward:
@@ -413,9 +413,9 @@ def _terms(target: Target, call: Call) -> int:
 
 
 def _is_a_sum(target: Target, call: Call) -> bool:
-    """Whether a gradient is a weighted sum of incoming gradients over a window, as that of a pool is.
+    """Return whether a gradient is a weighted sum of incoming gradients over a window, like that of a pool.
 
-    Of few, those that cancel show too little.
+    False for few elements: where they cancel, they show too little.
     """
     operator, shapes = target.operator, [source.shape for source in call.sample.values()]
     is_linear = operator.exactness == ARITHMETIC and operator.traits.sums_windows and len(shapes) == 1
@@ -425,10 +425,10 @@ def _is_a_sum(target: Target, call: Call) -> bool:
 
 
 def _is_of_single_elements(operator: Operator, call: Call) -> bool:
-    """Whether each number of a result, or of a gradient, is a function of one element of each tensor."""
+    """Return whether each element of a result, or of a gradient, depends on one element of each tensor."""
     is_function = operator.exactness == FUNCTION and operator.terms == 1
     has_one_shape = len({source.shape for source in call.sample.values()}) == 1
-    # Of lists, the tensors in one place have one shape.
+    # Of lists, the tensors in the same place have one shape.
     is_alike = operator.traits.takes_lists or (operator.traits.broadcasts and has_one_shape)
     return is_function and (is_alike or call.direction != BACKWARD)
 
@@ -438,10 +438,10 @@ def _only(place: int, found: Tensors) -> Tensors:
 
 
 def reached(operator: Operator, sample: Sample, dtype: torch.dtype, *, backward: bool = False) -> int:
-    """Return on how many elements of a call's only tensor one of its results depends: of three results, the most.
+    """Return how many elements of a call's only tensor affect one result: the most, over three of the results.
 
-    With ``backward``, how many results depend on an element, whose gradient is the sum of as many terms. Twice as many
-    are returned, as others may have some more; more than there are where that cannot be found out.
+    With ``backward``, return how many results an element affects, the number of terms in its gradient. The count is
+    doubled, as other elements may have some more; it exceeds any tensor's size if it cannot be determined.
     """
     with no_dispatch(), torch.enable_grad():
         given = sample.arguments(operator.name, dtype)
@@ -457,22 +457,22 @@ def reached(operator: Operator, sample: Sample, dtype: torch.dtype, *, backward:
 
 
 def _contributions(found: torch.Tensor, leaf: torch.Tensor) -> int:
-    """Return how many elements of the result contribute to one of a gradient; _UNKNOWN if that is more than their sum.
+    """Return how many result elements contribute to a gradient element; _UNKNOWN if the gradient is not just their sum.
 
-    A gradient is linear in the incoming one: its own gradient tells from which results it comes. That of a
+    A gradient is linear in the incoming one, so its own gradient shows which results contribute. The gradient of a
     normalization depends on the input as well.
     """
     grad_output = torch.ones_like(found, requires_grad=True)
     try:
         (gradient,) = torch.autograd.grad(found, leaf, grad_output, create_graph=True)
         (of_input,) = torch.autograd.grad(gradient.sum(), leaf, retain_graph=True, allow_unused=True)
-    except RuntimeError:  # it has no gradient of its own
+    except RuntimeError:  # the gradient is not differentiable
         return _UNKNOWN
     return _UNKNOWN if of_input is not None and of_input.any() else _dependencies(gradient, grad_output)
 
 
 def _dependencies(results: torch.Tensor, on: torch.Tensor) -> int:
-    """Return on how many elements of a tensor the first, the central or the last result depends: the most."""
+    """Return how many elements of a tensor affect the first, the central or the last result: the most of these."""
     shape = results.shape
     places = {tuple(0 for _ in shape), tuple(size // 2 for size in shape), tuple(size - 1 for size in shape)}
     return max(int(torch.autograd.grad(results[place], on, retain_graph=True)[0].count_nonzero()) for place in places)

@@ -1,4 +1,4 @@
-"""Libraries of frameworks that bring operators of their own: how each is loaded, and what it registers."""
+"""Framework libraries that register their own operators: how to load each, and what it registers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_ascend.system.text import one_line
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """``module`` registers operators as ``torch.ops.NAMESPACE`` when it is imported; ``prepare`` is called before."""
+    """``module`` registers operators as ``torch.ops.NAMESPACE`` on import; ``prepare`` is called first."""
 
     module: str
     namespace: str
@@ -29,12 +29,12 @@ LIBRARIES: Mapping[str, Library] = {
     "vllm_ascend._C": Library("vllm_ascend.vllm_ascend_C", "_C_ascend", "vllm_ascend.utils:enable_custom_op"),
     "sgl_kernel_npu": Library("sgl_kernel_npu", "npu"),
 }
-#: The library of this run, with the names that it registered; loading one registers them for the whole process.
+#: The library loaded in this run, with the names it registered; loading registers them for the whole process.
 _LOADED: dict[str, frozenset[str]] = {}
 
 
 def load(name: str) -> None:
-    """Load the library that ``--ascend-library`` names. Raises UsageError for an unknown one, or one that is absent."""
+    """Load the library that ``--ascend-library`` names. Raises UsageError if it is unknown or not installed."""
     if name not in LIBRARIES:
         raise UsageError(f"--ascend-library={name[:80]}: no such library is known", hint=choice(name, LIBRARIES))
     library, before = LIBRARIES[name], _registered()
@@ -61,26 +61,26 @@ def _registered() -> frozenset[str]:
 
 
 def operators(name: str = "") -> tuple[Operator, ...]:
-    """Return the operators of a library, by default of the loaded one, that are registered and have a definition."""
+    """Return a library's registered operators that have a definition; by default those of the loaded library."""
     prefixes = tuple(f"{LIBRARIES[each].namespace}." for each in ([name] if name else _LOADED))
     there = {each for each in _registered() if each.startswith(prefixes)}
     return tuple(each for each in bundled.module("suites.fused.contracts").OPERATORS if each.name in there)
 
 
 def operator(library: str, name: str) -> Operator:
-    """Return an operator of a library, which is loaded, for the program of a failed case."""
+    """Load a library and return one of its operators, for the program that reproduces a failed case."""
     load(library)
     return next(each for each in operators(library) if each.name == name)
 
 
 def origin(name: str) -> tuple[tuple[str, ...], str]:
-    """Return the import and the expression with which a program has an operator of the loaded library."""
+    """Return the import and the expression with which a program obtains an operator of the loaded library."""
     library = next(iter(_LOADED))
     return ("from pytest_ascend.operators import libraries",), f"libraries.operator({library!r}, {name!r})"
 
 
 def header() -> list[str]:
-    """Return a line for the head of the run: how many operators of the loaded library are judged."""
+    """Return a line for the session header: how many operators of the loaded library are tested."""
     return [
         f"library: {name}: {len(operators(name))} operators are judged; "
         f"{len(new.difference(each.name for each in operators(name)))} others have no definition here"

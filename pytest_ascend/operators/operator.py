@@ -29,56 +29,56 @@ from pytest_ascend.system.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """What the operators of a family have in common; the defaults hold for families that are not in the table."""
+    """Common traits of a family's operators; the defaults apply to families that are not in the table."""
 
-    #: Each element of the result is computed from one of each input, and inputs are broadcast.
+    #: Each element of the result is computed from one element of each input, and inputs are broadcast.
     broadcasts: bool = False
-    #: Of one input, as a rule: its gradient is a product of two numbers, which repeats bit for bit.
+    #: Usually unary: the gradient is a product of two numbers, which is reproducible bit for bit.
     is_of_one: bool = False
-    #: The first operand of the variant in place is not broadcast, which is tested.
+    #: The in-place variant does not broadcast its first operand, which is tested.
     keeps_size: bool = False
-    #: Takes lists of tensors, and works on the tensors of one place element by element.
+    #: Takes lists of tensors, and works elementwise on the tensors in the same place of each list.
     takes_lists: bool = False
     #: Results have at most as many elements as the broadcast inputs; or as all pairs of elements of two tensors, or of
-    #: one tensor with itself, since there are no sizes among their arguments.
+    #: one tensor with itself, since no argument gives a size.
     never_grows: bool = False
     pairs_tensors: bool = False
     pairs_with_itself: bool = False
-    #: Results are sums over windows, each as long as a window whatever the size of the input; sums that may be as long
-    #: as an input (of products, of all that is added to one place); or each of all inputs, with errors relative to the
-    #: largest.
+    #: Results are sums over windows, whose length does not depend on the input's size; sums as long as an input (of
+    #: products, or of all elements added to one place); or sums of all inputs, with errors relative to the largest
+    #: element.
     sums_windows: bool = False
     sums_inputs: bool = False
     sums_all: bool = False
     #: Elements are moved or, in the gradient, added up: NaN in an incoming gradient stays NaN.
     moves_elements: bool = False
-    #: A loss with ``reduction`` may compare two tensors of one shape element by element.
+    #: A loss with ``reduction`` may compare two tensors of the same shape elementwise.
     has_losses: bool = False
 
-    # What generated calls may do.
+    # What the generator may do with calls.
 
-    #: Takes integers of any size, wrapping around as the CPU does; and even where the table has none below zero.
+    #: Takes integers of any size, with the CPU's wrap-around; also where the table has no negative ones.
     any_integer: bool = False
     any_unsigned: bool = False
     #: Equal elements give equal results wherever they lie in memory: there are no ties to break.
     any_rows: bool = False
-    #: Numbers may be far from zero: results are neither small differences nor beyond the dtype.
+    #: Values may be far from zero: results neither cancel nor leave the dtype's range.
     far: bool = True
-    #: The same, although results for NaN are undefined: not of attention, whose softmax saturates, so that its gradient
-    #: is the difference of equal numbers.
+    #: The same where results for NaN are undefined. Not for attention: its softmax saturates, so that its gradient is
+    #: the difference of equal numbers.
     far_without_nan: bool = True
-    #: Numbers of all inputs are changed, not only those of the first; where equal numbers have to meet, all at once.
+    #: The values of all inputs are varied, not only the first one's; for comparisons, all at once, to get equal values.
     varies_all: bool = False
     compares: bool = False
-    #: Takes one more leading dimension as a rule.
+    #: Usually accepts one more leading dimension.
     takes_batches: bool = False
-    #: What sizes become that must be small, where two are not enough: no unit of work would have a rest, and pools and
-    #: padding take so many elements at once.
+    #: The replacement for sizes that must be small, where two is not enough: no unit of work would have a remainder,
+    #: and pools and padding take that many elements at once.
     least_size: int = 2
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether tensors may have any number of dimensions, and are broadcast."""
+        """Return whether tensors may have any number of dimensions, and are broadcast."""
         return self.broadcasts or self.takes_lists
 
 
@@ -123,11 +123,11 @@ FAMILIES: Mapping[str, Family] = {
 
 @dataclass(slots=True)
 class InputFactory:
-    """Makes input tensors on the CPU. Each call returns other numbers; a ``key`` always gives the same sequence.
+    """Makes input tensors on the CPU. Each call returns other values; a ``key`` always gives the same sequence.
 
-    Tensors have the ``dtype`` of the case and require a gradient, unless ``grad=False``. A tensor made with its own
-    ``dtype=`` is the same in every case and has no gradient. ``sizes`` maps sizes to those that replace them. With
-    ``grad=False`` none requires a gradient.
+    Tensors have the ``dtype`` of the case and require a gradient, unless ``grad=False``. A tensor with an explicit
+    ``dtype=`` is the same in every case and requires no gradient. ``sizes`` maps sizes to their replacements. With
+    ``grad=False`` on the factory, no tensor requires a gradient.
     """
 
     key: str
@@ -178,12 +178,12 @@ INTS = ("int64", "int32", "int16", "int8", "uint8")
 BOOL = ("bool",)
 ALL = (*FLOATS, *INTS, *BOOL)
 
-#: The exactness of a correct device, see judging.py.
+#: The exactness of a correct device; see judging.py.
 MOVE, ARITHMETIC, FUNCTION = "move", "arithmetic", "function"
 
 #: The value of ``grad_outputs`` for which every differentiable output gets a gradient.
 ALL_OUTPUTS = -1
-#: Layouts of an operator that does not support channels last.
+#: Layouts for an operator that does not support channels last.
 DENSE = ("transposed", "stepped", "shifted")
 
 #: Yields the samples for the dtype of the InputFactory.
@@ -192,34 +192,34 @@ Inputs: TypeAlias = Callable[[InputFactory], Iterable[Sample]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """One line of a table of operators: bundled, of torch_npu, or of a user.
+    """One row of a table of operators: bundled, of torch_npu, or of a user.
 
-    ``function`` runs on the device. ``inputs`` yields the calls, made with the :class:`InputFactory` that it gets.
+    ``function`` runs on the device. ``inputs`` yields the calls, made with the :class:`InputFactory` passed to it.
     ``definition`` takes the same arguments and computes the expected result on the CPU in float64; without one,
     ``function`` does.
 
-    ``dtypes`` are names of torch's dtypes. ``exactness`` is MOVE (nothing is computed: every bit is promised),
+    ``dtypes`` are names of torch dtypes. ``exactness`` is MOVE (nothing is computed: results are bit-identical),
     ARITHMETIC (one correct rounding) or FUNCTION (``ulps`` units in the last place); ``exact=True`` is short for MOVE.
     ``terms`` is the number of terms in its longest sum. ``outputs`` gives the dtype of each output to compare, "" for
-    that of the case; where it is empty, every output is compared. ``grad`` tells whether it is differentiable,
-    ``grad_outputs`` how many of its outputs get a gradient in a backward pass, or ALL_OUTPUTS.
+    the case's dtype; if it is empty, every output is compared. ``grad`` tells whether it is differentiable,
+    ``grad_outputs`` how many of its outputs get an incoming gradient in a backward pass, or ALL_OUTPUTS.
 
-    ``layouts`` tells whether inputs of any strides are promised to work, or names the layouts that are. ``out`` tells
-    whether it takes ``out=``; ``in_place`` is the variant that changes its first argument, or True where that is
-    ``Tensor.NAME_``. None asks the schema of a function of ``torch.ops``. ``signed_zero`` tells that IEEE 754 promises
-    a zero's sign, ``strides`` that the strides of the result are promised: it is a view or a copy. ``deterministic`` is
-    false if calls need not repeat bit for bit, ``nonfinite`` if results for NaN and infinities are undefined.
-    With ``sweep``, more calls are generated from these: any call that the CPU accepts counts as legal; a function of
-    the arguments says which of them. With ``one_set_of_inputs``, recorded inputs serve all floating dtypes.
+    ``layouts`` tells whether inputs of any strides must work, or names the layouts that must. ``out`` tells whether it
+    takes ``out=``; ``in_place`` is the variant that changes its first argument, or True for ``Tensor.NAME_``; None
+    derives either from the schema of a ``torch.ops`` function. ``signed_zero`` means that IEEE 754 specifies the sign
+    of a zero result, ``strides`` that the strides of the result are specified: it is a view or a copy.
+    ``deterministic`` is false if calls need not repeat bit for bit, ``nonfinite`` if results for NaN and infinities are
+    undefined. With ``sweep``, more calls are generated from these; legal are those that the CPU accepts and, if it is a
+    function, for which it returns true. With ``one_set_of_inputs``, recorded inputs serve all floating dtypes.
 
-    ``exact_sums`` tells that it adds, multiplies by given numbers and moves, and does nothing else: of small integers,
-    its results and gradients are exact in any order, and every usual call is made with such in the property "exact".
+    ``exact_sums`` means that it only adds, multiplies by given numbers and moves: for small integers, results and
+    gradients are exact in any order, and the property "exact" makes every usual call with small integers.
 
-    The rest says what its :class:`Family` does not: ``compares`` where equal numbers of its inputs have to meet,
-    ``local_gradient`` where each element of a gradient is a function of one of each input, ``gradient_of_result`` where
-    it is computed from the rounded result, in which nothing may be left of an element (1 - 1), ``grows`` where a result
+    The rest supplements its :class:`Family`: ``compares`` if equal values must occur among its inputs,
+    ``local_gradient`` if each element of a gradient depends on one element of each input, ``gradient_of_result`` if the
+    gradient is computed from the rounded result, in which an element may have cancelled (1 - 1), ``grows`` if a result
     can have more elements than all pairs of its inputs' elements. ``refuses`` is false if calls that PyTorch refuses on
-    the CPU need not be refused, or may not be tried.
+    the CPU need not be refused, or must not be tried.
     """
 
     name: str
@@ -252,7 +252,7 @@ class Operator:
     refuses: bool = True
 
     def __post_init__(self) -> None:
-        """Fill in arguments that have two forms, or follow from the schema of a function of ``torch.ops``."""
+        """Fill in arguments that have two forms, or follow from the schema of a ``torch.ops`` function."""
         if self.exact:
             object.__setattr__(self, "exactness", MOVE)
         packet: Any = self.function
@@ -268,7 +268,7 @@ class Operator:
 
     @property
     def traits(self) -> Family:
-        """What its family says."""
+        """Return the traits of its family."""
         return FAMILIES.get(self.family, _UNKNOWN)
 
     def samples(self, dtype: str) -> tuple[Sample, ...]:
@@ -276,13 +276,13 @@ class Operator:
         return _samples(self, dtype)
 
     def sampled(self, dtype: str, key: str, sizes: Mapping[int, int]) -> Iterator[Sample]:
-        """Yield the samples with other numbers and replaced sizes, each drawn when it is asked for."""
+        """Yield the samples with other values and replaced sizes, each drawn only when needed."""
         make = InputFactory(key, getattr(torch, dtype), sizes)
         return (_described(sample, make) for sample in self.inputs(make))
 
     @property
     def changes_first(self) -> Callable[..., Any]:
-        """The variant that changes its first argument. Raises AttributeError if torch has none of that name."""
+        """Return the variant that changes its first argument. Raises AttributeError if torch has none of that name."""
         if callable(self.in_place):
             return self.in_place
         found: Callable[..., Any] = getattr(torch.Tensor, self.name.partition(".")[0] + "_")
@@ -333,7 +333,7 @@ def cases_of(
 ) -> tuple[Case, ...]:
     """Return the cases of these operators, for each dtype and applicable property.
 
-    ``level`` gives the lowest level that runs a property of an operator in a dtype. Raises UsageError for an unknown
+    ``level`` returns the lowest level that runs a property of an operator in a dtype. Raises UsageError for an unknown
     dtype, for an operator without calls, and if two operators have the same name.
     """
     names = [each.name for each in operators]
@@ -362,7 +362,7 @@ def cases_of(
 
 
 def usual_level(operator: Operator, property_: str, dtype: str) -> str:
-    """Return the lowest level that runs a property: layouts of further dtypes, the most expensive, come last."""
+    """Return the lowest level that runs a property: layouts of the second dtype on, the most expensive, come last."""
     if property_ == "sweep-more":
         return "full"
     if dtype == operator.dtypes[0]:
@@ -375,7 +375,7 @@ def _of_group(group: str) -> Callable[[Operator, str], tuple[Sample, ...]]:
 
 
 def _special(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """Return its own samples, or else the first usual one with NaN and infinities inserted."""
+    """Return the operator's own special samples, or else the first usual one with NaN and infinities inserted."""
     own, kind = _of_group(SPECIAL)(operator, dtype), getattr(torch, dtype)
     if own or not operator.nonfinite or not kind.is_floating_point:
         return own
@@ -384,7 +384,7 @@ def _special(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def _layouts(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """Return the usual calls, and the first that can be expanded."""
+    """Return the usual calls, and the first one that can be expanded."""
     if not operator.layouts:
         return ()
     usual = [each for each in operator.samples(dtype) if each.group == FORWARD and any(v.shape for v in each.values())]
@@ -392,7 +392,7 @@ def _layouts(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def expanded(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """Return the first usual call with a tensor that has rows, with its tensors expanded from their first row."""
+    """Return the first usual call that has a tensor with rows, with its tensors expanded from their first row."""
     # Along the expanded dimension all elements are ties, whose order is undefined.
     usual = sorted(_of_group(FORWARD)(operator, dtype), key=lambda each: each.kwargs.get("dim", 1) in (0, None))
     found = [each.expanded() for each in usual if any(values.can_repeat for values in each.values())]
@@ -413,7 +413,7 @@ def _with_out(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def _in_place(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """Return the samples without a floating result for an integer input, which cannot be written in place."""
+    """Return the samples, without those that give a floating result for integers, which cannot be stored in place."""
     keeps_dtype = dtype in FLOATS or operator.exactness != FUNCTION
     if not operator.in_place or not keeps_dtype:
         return ()
@@ -426,7 +426,7 @@ def _repeated(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def _exact(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """Return its own calls, and the usual ones with whole numbers, if other arguments do not make these inexact."""
+    """Return its own calls, and the usual ones with whole numbers unless other arguments make these inexact."""
     if dtype not in FLOATS:
         return ()
     usual = _of_group(FORWARD)(operator, dtype) if operator.exact_sums else ()
@@ -435,12 +435,12 @@ def _exact(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def _is_short(argument: object) -> bool:
-    """Whether an argument keeps sums of small integers exact: no dtype, and no number of many bits."""
+    """Return whether an argument keeps sums of small integers exact: it is no dtype, and no number with many bits."""
     return not isinstance(argument, torch.dtype) and not (isinstance(argument, float) and argument * 4 % 1)
 
 
 def _swept(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """Return the calls from which others are generated."""
+    """Return the calls that others are generated from."""
     return tuple(each for each in _of_group(FORWARD)(operator, dtype) if each.values()) if operator.sweep else ()
 
 
@@ -461,5 +461,5 @@ PROPERTIES: Mapping[str, Callable[[Operator, str], tuple[Sample, ...]]] = {
     "sweep-more": _swept,
 }
 
-#: The groups whose results are stored; other properties compare with those of "forward".
+#: Groups with stored results; other properties compare with the results of "forward".
 STORED = (FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT)

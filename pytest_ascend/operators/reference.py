@@ -27,11 +27,11 @@ from pytest_ascend.system.programs import for_now
 #: Outputs or gradients, in order; None for a gradient that does not exist.
 Tensors: TypeAlias = list[torch.Tensor | None]
 
-#: Moves a tensor, or casts it.
+#: Moves or casts a tensor.
 Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 CPU = torch.device("cpu")
-#: The layouts of reference runs: the CPU uses other kernels for them, which round more often.
+#: The layouts of reference runs: for these the CPU uses different kernels, some of which round more often.
 SUM_LAYOUTS: tuple[Layout, ...] = (calling.contiguous, calling.stepped, calling.transposed)
 
 
@@ -55,13 +55,13 @@ class Results:
 
 
 class Reference(Protocol):
-    """The source of samples and expected results. Methods may raise GoldenError if they read stored ones."""
+    """The source of samples and expected results. Methods may raise GoldenError when they read stored results."""
 
     def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
         """Return the samples for a property in a dtype."""
 
     def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
-        """Return the expected results of a call, or its gradients: one for each input that has one."""
+        """Return the expected results of a call, or one gradient for each input that has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Definition:
     def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
         """Return the definition's results or gradients.
 
-        They are computed in float64, rounded, in float32, and in the dtype from several layouts.
+        They are computed in float64, as these rounded, in float32, and in the dtype from several layouts.
         """
         key = (sample.name, dtype, backward, active())
         if key not in self._known:
@@ -91,22 +91,22 @@ class Definition:
         compute = partial(call_changed, function, self.operator, sample, own, backward=backward)
         with numbers_in_float64():
             expected = compute(widened)
-        # A result has the dtype that the operator names for it, or one of the case's precision.
+        # A result has the dtype that the operator declares for it, or else one of the case's precision.
         named = [getattr(torch, each) if each else own for each in self.operator.outputs]
         usual = [own if each is None else _in_precision_of(own, each.dtype) for each in expected]
         dtypes = [own] * len(expected) if backward else named or usual
-        if sample.group == EXACT:  # there is no other right result
+        if sample.group == EXACT:  # only one result is correct
             return Results(expected, (_cast(expected, dtypes),))
         in_float32 = compute(lambda each: each.float() if each.is_floating_point() else each)
         reference_runs = [_cast(expected, dtypes), _cast(in_float32, dtypes)]
-        with contextlib.suppress(RuntimeError):  # the CPU lacks a step of the definition in a 16-bit dtype
+        with contextlib.suppress(RuntimeError):  # a step of the definition has no 16-bit CPU kernel
             reference_runs += [_cast(compute(calling.onto(CPU, layout)), dtypes) for layout in SUM_LAYOUTS]
         reference_runs += [_cast(each, dtypes) for each in _rounded_once(compute, own)]
         return Results(expected, tuple(reference_runs))
 
 
 def _in_precision_of(own: torch.dtype, wide: torch.dtype) -> torch.dtype:
-    """Return the dtype of a result of inputs of ``own``, which is ``wide`` in float64."""
+    """Return the dtype of a result for inputs of dtype ``own``; ``wide`` is its dtype in float64."""
     real = REAL_PARTS.get(own, own if own.is_floating_point else torch.float32)
     complex_ = {torch.float16: torch.complex32, torch.float64: torch.complex128}.get(real, torch.complex64)
     return complex_ if wide.is_complex else real if wide.is_floating_point else wide
@@ -119,11 +119,11 @@ def _cast(found: Tensors, dtypes: Sequence[torch.dtype]) -> Tensors:
 def computed(
     operator: Operator, sample: Sample, dtype: str, layouts: tuple[Layout, ...] = SUM_LAYOUTS, *, backward: bool = False
 ) -> Results:
-    """Call in float64, and by torch's CPU kernel in the dtype itself with inputs in each layout.
+    """Compute a call in float64, and by torch's CPU kernel in the dtype itself with inputs in each layout.
 
     With ``backward``, differentiate instead, from the same grad_outputs.
     """
-    # Given strides lead to other elements where a tensor lies otherwise.
+    # as_strided reads other elements if the memory layout of its input changes.
     layouts = layouts[:1] if operator.name.startswith("as_strided") else layouts
     kind, exactly = getattr(torch, dtype), operator.definition or operator.function
     given = sample.arguments(operator.name, kind)
@@ -131,24 +131,24 @@ def computed(
     with numbers_in_float64():
         exact = call_changed(exactly, operator, sample, kind, widened, given, backward=backward)
     runs = [_or_rounded(own, calling.onto(CPU, layout), kind) for layout in layouts[:1]]
-    for layout in layouts[1:]:  # which the CPU need not take (view_as_complex)
+    for layout in layouts[1:]:  # the CPU may reject some of them (view_as_complex)
         with contextlib.suppress(RuntimeError):
             runs.append(_or_rounded(own, calling.onto(CPU, layout), kind))
     return Results(exact, (*runs, *(_rounded_once(own, kind) if backward else ())))
 
 
 def own_forward(operator: Operator, given: Any, change: Change, kind: torch.dtype) -> Tensors:
-    """Return what the CPU computes in the dtype itself from given inputs, changed."""
+    """Return the CPU's results in the dtype itself, from the given inputs after ``change``."""
     return _or_rounded(
         lambda each: [*calling.forward(operator, operator.function, *calling.on_tensors(each, given))], change, kind
     )
 
 
 def _or_rounded(compute: Callable[[Change], Tensors], change: Change, kind: torch.dtype) -> Tensors:
-    """Return what the CPU computes from changed inputs, rounding float32's steps where it has none in half precision.
+    """Return the CPU's results from changed inputs; compute in float32 with rounded steps if it has no half kernel.
 
-    Old versions of torch lack many such kernels, as 2.3 that of mse_loss in bfloat16. To round the result alone would
-    ask for more than PyTorch promises: in float16 the step between may overflow.
+    Old versions of torch lack many such kernels, such as mse_loss in bfloat16 in 2.3. Rounding the result alone would
+    demand more than PyTorch promises: in float16 an intermediate step may overflow.
     """
     try:
         return compute(change)
@@ -159,10 +159,10 @@ def _or_rounded(compute: Callable[[Change], Tensors], change: Change, kind: torc
 
 
 def _rounded_once(compute: Callable[[Change], Tensors], kind: torch.dtype) -> tuple[Tensors, ...]:
-    """Return another reference run where this torch's CPU kernels of some operators round inside.
+    """Return another reference run where this torch's CPU kernels of some operators round intermediate results.
 
-    Chips do not. In half precision torch before 2.7 rounds the sum in the gradient of a softmax, which makes some
-    elements zero. They are not far off then, and no measure for a result that is correct in all others too.
+    Chips do not. In half precision, torch before 2.7 rounds the sum in the gradient of a softmax, which turns some
+    elements into zeros. Their error is small, but too strict a measure for a result that is correct everywhere else.
     """
     if kind not in HALF or not ROUNDED_INSIDE:
         return ()
@@ -170,7 +170,7 @@ def _rounded_once(compute: Callable[[Change], Tensors], kind: torch.dtype) -> tu
 
 
 def own_gradients(operator: Operator, sample: Sample, kind: torch.dtype, given: Any) -> Tensors:
-    """Differentiate on the CPU in the dtype itself; ``given`` are the sample's arguments."""
+    """Differentiate on the CPU in the dtype itself; ``given`` holds the sample's arguments."""
     own = partial(call_changed, operator.function, operator, sample, kind, given=given, backward=True)
     return _or_rounded(own, calling.onto(CPU), kind)
 
@@ -188,9 +188,9 @@ def call_changed(  # noqa: PLR0917 - an operator, its call, and how its inputs a
 ) -> Tensors:
     """Call, or differentiate, with inputs and grad_outputs changed in the same way: to float64, or in layout.
 
-    ``grad_outputs`` changes the grad_outputs in another way.
+    ``grad_outputs``, if given, is applied to the grad_outputs instead.
     """
-    # What is given stays as it is: it neither requires gradients nor is changed.
+    # The given arguments stay intact: they must neither require gradients nor be modified.
     copied = partial(calling.map_storage, torch.clone)
     made = sample.arguments(operator.name, kind) if given is None else calling.on_tensors(copied, given)
     args, kwargs = calling.on_tensors(change, made)
@@ -205,12 +205,12 @@ def call_changed(  # noqa: PLR0917 - an operator, its call, and how its inputs a
 
 
 def numbers_in_float64() -> contextlib.AbstractContextManager[None]:
-    """Make torch convert integers to float64 in operators with floating results, as a quotient of two integers."""
+    """Make torch compute floating results from integers in float64, as in a quotient of two integers."""
     return for_now(torch.set_default_dtype, torch.float64, torch.get_default_dtype())
 
 
-#: Suffixes of a result's name: the reference runs by torch's CPU kernels in the dtype of the case, from contiguous
-#: inputs and from those of other layouts.
+#: Suffixes of a result's name for the reference runs, by torch's CPU kernels in the dtype of the case: from contiguous
+#: inputs, and from those in other layouts.
 REFERENCE_RUN = ("~", "~stepped", "~transposed")
 #: The expected results, and the reference runs.
 _SIDES = 1 + len(REFERENCE_RUN)
@@ -219,12 +219,12 @@ BACKWARD = "backward"
 
 @dataclass(frozen=True, slots=True)
 class StoredGolden(Definition):
-    """The reference of an operator of the catalogue: its golden. Raises GoldenError as :func:`golden_of` does."""
+    """The reference of a catalogue operator: its golden. Raises GoldenError as :func:`golden_of` does."""
 
     store: GoldenStore
 
     def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
-        """Return the stored results of a call, or its gradients: one for each input that has one."""
+        """Return the stored results of a call, or one gradient for each input that has one."""
         if active() == "reference" or sample.group == EXACT:
             return Definition.expect(self, sample, dtype, backward=backward)
         count = sum(values.wants_grad(getattr(torch, dtype)) for values in sample.values()) if backward else 0
@@ -232,30 +232,30 @@ class StoredGolden(Definition):
 
 
 def golden_id(operator: Operator) -> str:
-    """Return the id of an operator's golden."""
+    """Return the ID of an operator's golden."""
     return f"ops/{operator.name}"
 
 
 def tensor_name(dtype: str, part: str, sample: Sample, position: int) -> str:
-    """Return the name of one tensor: of its dtype, "forward" or "backward", sample, and output or input."""
+    """Return a tensor's name: dtype, "forward" or "backward", sample, and the number of the output or input."""
     return f"{dtype}/{part}/{sample.name}/{position}"
 
 
 def stored_samples(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """Return the samples with stored results: of properties that need results of their own."""
+    """Return the samples with stored results: those of properties that need results of their own."""
     found = [sample for group in STORED for sample in chosen(operator, group, dtype)]
     return tuple({sample.name: sample for sample in found}.values())
 
 
 def inputs_hash(operator: Operator, dtype: str) -> str:
-    """Return a hash of a golden's inputs: if it differs, the golden is of another catalogue."""
+    """Return a hash of a golden's inputs: if it differs, the golden belongs to another version of the catalogue."""
     said = repr([(each.name, each.args, dict(each.kwargs)) for each in stored_samples(operator, dtype)])
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
 @cache
 def golden_of(store: GoldenStore, operator: Operator) -> Golden:
-    """Read an operator's golden, once. Raises GoldenError if it is damaged, or made from other inputs."""
+    """Read an operator's golden, cached. Raises GoldenError if it is damaged, or made from other inputs."""
     golden = store.read(golden_id(operator))
     stale = [each for each in operator.dtypes if golden.meta["inputs"].get(each) != inputs_hash(operator, each)]
     if stale:
@@ -270,7 +270,7 @@ def golden_of(store: GoldenStore, operator: Operator) -> Golden:
 def stored_results(  # noqa: PLR0917
     store: GoldenStore, operator: Operator, dtype: str, part: str, sample: Sample, count: int = 0
 ) -> Results:
-    """Return the results of one call; ``count`` is their number if some may be None.
+    """Return the results of one call; ``count`` gives their number if some may be None.
 
     Raises GoldenError as :func:`golden_of` does.
     """
@@ -283,7 +283,7 @@ def stored_results(  # noqa: PLR0917
 
 
 def _result(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[torch.Tensor | None, ...]:
-    """Return the expected result, then the reference runs: as stored, or else the first, or else the expected."""
+    """Return the expected result and the reference runs; a run that is not stored equals the first, or the expected."""
     expected, usual = tensors.get(name), tensors.get(name + REFERENCE_RUN[0])
     if expected is None:
         return (None,) * _SIDES
@@ -297,10 +297,10 @@ def _result(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[torch.Tenso
 def in_any_order(
     operator: Operator, sample: Sample, dtype: torch.dtype, results: Results, *, backward: bool
 ) -> Results:
-    """Return the results with one more reference run, where torch's CPU kernel rounds each of several terms of 16 bits.
+    """Return the results with one more reference run, where torch's CPU kernel rounds each of several 16-bit terms.
 
-    Elements that come to one place, or gradients of one element, are then added in any order: as when several threads
-    add to one place. The run is off by a rounding of the sum of the terms' magnitudes.
+    Elements added to one place, or gradients of one element, are then summed in any order, as when several threads add
+    to one place. The run's error is one rounding of the sum of the terms' magnitudes.
     """
     is_sum = operator.exactness == MOVE if backward else operator.exactness == ARITHMETIC and operator.terms > 1
     if dtype not in HALF or not is_sum or sample.group == EXACT:
@@ -314,7 +314,7 @@ def in_any_order(
         compute = partial(call_changed, operator.function, operator, sample, dtype, grad_outputs=calling.magnitude)
         try:
             found = compute(widened if backward else calling.magnitude, backward=backward)
-        except (RuntimeError, TypeError, ValueError):  # it takes no float64, or no positive numbers
+        except (RuntimeError, TypeError, ValueError):  # the operator rejects float64, or positive numbers
             return results
         both = zip(results.expected, found, results.reference_runs[0], strict=True)
         another = [own if sizes is None or own is None else _moved(each, sizes, own) for each, sizes, own in both]
@@ -322,7 +322,7 @@ def in_any_order(
 
 
 def _moved(expected: torch.Tensor | None, sizes: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """Return a result off by a rounding of these sizes, up or down at random, where there are several terms."""
+    """Return a result with an error of one rounding of these sizes, of random sign, where there are several terms."""
     if expected is None or sizes.shape != expected.shape or not own.is_floating_point():
         return own
     direction = calling.directions("ops/order", expected)

@@ -1,4 +1,4 @@
-"""Calls that differ from a legal one in one argument: what PyTorch refuses on the CPU, a device has to refuse, too."""
+"""Legal calls with one argument made illegal: the device must refuse what PyTorch refuses on the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_ascend.run.comparing import Disagreement, refusal
 from pytest_ascend.run.outcomes import classify
 from pytest_ascend.system.dispatching import no_dispatch, torch_is_before
 
-#: What an argument is replaced by: an integer by one that is more than there are dimensions, rows, groups ...
+#: Replacements for an argument, by its type; an integer becomes larger than any number of dimensions, rows or groups.
 _OTHERS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
     torch.Tensor: {
         "has a column more": lambda x: torch.cat([x, x[..., :1]], -1),
@@ -30,16 +30,16 @@ _OTHERS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
     },
     int: {"is 97": lambda _: 97, "is -97": lambda _: -97},
 }
-#: How many arguments are replaced in turn beside each legal call, and the largest tensor of such a call.
+#: Number of arguments replaced, one at a time, beside each legal call; most elements of a tensor in such a call.
 _AT_ONCE, _LARGEST = 4, 4096
 
 
 def check(operator: Operator, given: Any, device: torch.device, turn: int) -> None:
-    """Replace arguments of a legal call, a tuple and a dictionary on the CPU; ``turn`` chooses which ones, and by what.
+    """Replace arguments of a legal call, a tuple and a dictionary on the CPU; ``turn`` selects the replacements.
 
-    Raises Disagreement if the device takes what PyTorch refuses on the CPU, or changes a tensor that it refuses.
+    Raises Disagreement if the device accepts what PyTorch refuses on the CPU, or modifies an input of a refused call.
     """
-    # Kernels of older versions read beyond what they are given; of nothing, some is taken that is refused otherwise.
+    # Kernels of older versions read out of bounds; some illegal calls are accepted if a tensor is empty.
     if torch_is_before(2, 13) or not all(0 < each.numel() <= _LARGEST for each in calling.tensors(given)):
         return
     changes = [
@@ -58,7 +58,7 @@ def check(operator: Operator, given: Any, device: torch.device, turn: int) -> No
                 continue
             wanted = _refused(operator, wrong, CPU)
         is_lacking = wanted is None or isinstance(classify(wanted, emulated=False), Unsupported)
-        if is_lacking or "INTERNAL ASSERT" in str(wanted):  # which is a mistake of the CPU's kernel
+        if is_lacking or "INTERNAL ASSERT" in str(wanted):  # a bug in the CPU's kernel
             continue
         shapes = ", ".join(f"{str(each.dtype)[6:]}{[*each.shape]}" for each in before)
         said = f"{operator.name} of {shapes}, whose argument {place} {what}"

@@ -1,4 +1,4 @@
-"""Recorded operators: which there are, their samples and results from goldens, and arguments as JSON."""
+"""Recorded operators: the list of them, their samples and results from goldens, and their arguments as JSON."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from pytest_ascend.system.dispatching import no_dispatch
 from pytest_ascend.system.errors import GoldenError, as_error
 from pytest_ascend.system.files import read_regular
 
-#: The list of recorded operators, which is written when their goldens are built, and its largest size in bytes.
+#: The list of recorded operators, written when their goldens are built, and its largest size in bytes.
 PATH, LARGEST_BYTES = folder("suites") / "ops" / "recorded.json", 16 << 20
-#: Dtypes, in order of the number of their cases.
+#: Dtypes, ordered by the number of their cases.
 _ORDER = (*FLOATS, "float64", "complex64", *INTS, *BOOL)
-#: The prefix of the goldens' ids.
+#: The prefix of the goldens' IDs.
 PREFIX = "ops/opinfo/"
-#: Layouts in which torch's CPU kernels were recorded, too.
+#: Layouts in which torch's CPU kernels were recorded as well.
 _LAYOUTS = ("transposed", "stepped")
-#: The format version in a golden's meta; others are not read.
+#: The format version in a golden's metadata; other versions are refused.
 FORM = 1
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A recorded operator.
 
-    ``function`` is its name ("torch.linalg.det"); ``in_place`` that of the variant that changes its first argument, ""
-    if there is none. ``properties`` are the tested properties of each dtype. ``exactness`` is that of
+    ``function`` is its name ("torch.linalg.det"); ``in_place`` names the variant that changes its first argument, ""
+    if there is none. ``properties`` lists the tested properties of each dtype. ``exactness`` is as in
     :class:`Operator`.
     """
 
@@ -53,12 +53,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def golden_id(self) -> str:
-        """The id of its golden."""
+        """Return the ID of its golden."""
         return PREFIX + self.name
 
     @property
     def first_dtype(self) -> str:
-        """The dtype of properties that are tested in one dtype."""
+        """Return the dtype of those properties that are tested in one dtype only."""
         return min(self.properties, key=_ORDER.index)
 
 
@@ -71,12 +71,12 @@ def load(path: Path = PATH) -> dict[str, Entry]:
     return {each.name: each for each in entries}
 
 
-#: A tensor in a golden's table: its dtype, the dtype of its storage, its first element there, its shape.
+#: A tensor in a golden's table: its dtype, the dtype it is stored in, the index of its first element, its shape.
 Row: TypeAlias = Sequence[Any]
 
 
 def unpack(arrays: Mapping[str, torch.Tensor], row: Row) -> torch.Tensor:
-    """Return the tensor of a row of the table. Raises ValueError or KeyError if it lies outside."""
+    """Return the tensor of a row of the table. Raises ValueError or KeyError if it lies outside the stored data."""
     name, storage, first, shape = row
     dtype = getattr(torch, name)
     count = math.prod(shape) * (2 if dtype.is_complex else 1)
@@ -85,13 +85,13 @@ def unpack(arrays: Mapping[str, torch.Tensor], row: Row) -> torch.Tensor:
         raise ValueError(f"a tensor of {count} elements lies outside of what is stored")
     if dtype.is_complex:
         real = torch.float64 if dtype is torch.complex128 else torch.float32
-        # A copy: complex numbers begin at even elements only.
+        # A copy, since view_as_complex needs an even storage offset.
         return torch.view_as_complex(part.to(real, copy=True).reshape(*shape, 2))
     return part.to(dtype).reshape(shape).clone()
 
 
 def operator_of(entry: Entry) -> Operator:
-    """Return the operator of an entry in the catalogue's form; its samples are in its golden."""
+    """Return the catalogue operator for an entry; its samples are in its golden."""
     return Operator(
         entry.name,
         resolve(entry.function),
@@ -109,7 +109,7 @@ def operator_of(entry: Entry) -> Operator:
 
 
 class Recording:
-    """The reference of a recorded operator: its golden. Raises GoldenError if it is damaged or revoked."""
+    """The reference of a recorded operator: its golden. Raises GoldenError if that is damaged or revoked."""
 
     def __init__(self, golden: Golden, path: str) -> None:
         self._golden, self._path = golden, path
@@ -128,12 +128,12 @@ class Recording:
         return tuple(filter(_can_change, samples)) if property_ == "in-place" else samples
 
     def of(self, operator: Operator) -> Recording:
-        """Return it, able to compute results of the operator by another formula than that of the golden."""
+        """Enable computing results by another formula than the golden's, and return this reference."""
         self._definition = Definition(operator)
         return self
 
     def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
-        """Return the expected results of a sample in a dtype, or its gradients: one for each input that has one."""
+        """Return the expected results of a sample in a dtype, or one gradient for each input that has one."""
         if self._definition and active() == "reference":
             return self._definition.expect(sample, dtype, backward=backward)
         part = "backward" if backward else "forward"
@@ -160,7 +160,7 @@ class Recording:
         return StoredTensor(tensor=tensor, follows=follows, grad=grad, stride=stride, number=number)
 
     def _reference_runs(self, expected: Tensors, recorded: Sequence[int | str | None]) -> Iterator[torch.Tensor | None]:
-        """Yield a reference run's results: a text is the dtype of what is expected, rounded, a number a tensor."""
+        """Yield a reference run's results: a dtype's name means the expected result cast to it, a number a tensor."""
         for wanted, each in zip(expected, recorded, strict=True):
             if isinstance(each, str) and wanted is not None:
                 yield wanted.to(getattr(torch, each))
@@ -179,7 +179,7 @@ class Recording:
 
 
 def _can_change(sample: Sample) -> bool:
-    """Whether the first tensor can be changed in place: overlapping memory makes the result undefined."""
+    """Return whether the first tensor can be changed in place: with overlapping memory the result is undefined."""
     first = sample.values()[0]
     if not isinstance(first, StoredTensor) or first.stride is None:
         return True
@@ -189,23 +189,23 @@ def _can_change(sample: Sample) -> bool:
 
 @functools.cache
 def recording(store: GoldenStore, golden_id: str) -> Recording:
-    """Read an operator's recording, once. Raises GoldenError."""
+    """Read an operator's recording, cached. Raises GoldenError."""
     return Recording(store.read(golden_id), str(store.path(golden_id)))
 
 
-#: Stores a tensor, and returns a stored one.
+#: Write stores a tensor and returns its JSON; Read loads a stored tensor.
 Write: TypeAlias = Callable[[StoredTensor], Any]
 Read: TypeAlias = Callable[[Any], Any]
 
-#: The device under test, in place of the device that a sample was made on.
+#: Stands for the device under test, in place of the device on which a sample was recorded.
 DEVICE = torch.device("cpu")
 
-#: torch's own values, by their key in JSON.
+#: torch's own constants, by their key in JSON.
 _NAMED: Mapping[str, type] = {"dtype": torch.dtype, "memory_format": torch.memory_format, "layout": torch.layout}
 
 
 class Unwritable(ValueError):
-    """An argument that JSON cannot represent: a generator, a function, a module."""
+    """An argument without a JSON representation: a generator, a function, a module."""
 
 
 def write(value: Any, tensor: Write) -> Any:
@@ -237,7 +237,7 @@ def write(value: Any, tensor: Write) -> Any:
 
 
 def read(data: Any, tensor: Read) -> Any:
-    """Return the value that :func:`write` got; ``tensor`` reads tensors. Raises ValueError on anything else."""
+    """Return the value passed to :func:`write`; ``tensor`` loads tensors. Raises ValueError on anything else."""
     if isinstance(data, list):
         return [read(each, tensor) for each in data]
     if not isinstance(data, dict):

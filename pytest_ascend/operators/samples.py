@@ -1,4 +1,4 @@
-"""One call of an operator as data: descriptions that make the same tensors on every machine, and stored tensors."""
+"""One call of an operator as data: descriptions that give the same tensors on every machine, or stored tensors."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Number: TypeAlias = float | str
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Values:
-    """A tensor to make. ``shape`` is torch's; ``kind`` names the way to make it (see :data:`KINDS`).
+    """A description of a tensor. ``shape`` is torch's; ``kind`` names how its values are made (see :data:`KINDS`).
 
     ``dtype`` is torch's name, "" for the case's. ``grad`` tells whether it may require a gradient. ``repeated`` uses
-    the first row for all: an expanded tensor, of stride 0. ``sprinkled`` inserts NaN and infinities.
+    the first row for all: an expanded tensor, with stride 0. ``sprinkled`` inserts NaN and infinities.
     """
 
     shape: tuple[int, ...]
@@ -46,17 +46,17 @@ class Values:
 
     @property
     def label(self) -> str:
-        """Its part of the name of a sample."""
+        """Return its part of a sample's name."""
         kind = "" if self.kind in ("uniform", "normal", "given") else f" {self.kind}"
         return ("x".join(map(str, self.shape)) or "0-d") + (f" {self.dtype}" if self.dtype else "") + kind
 
     @property
     def can_repeat(self) -> bool:
-        """Whether there are rows, of which the first can be repeated."""
+        """Return whether it has several rows, so that the first can be repeated."""
         return len(self.shape) > 1 and self.shape[0] > 1
 
     def wants_grad(self, dtype: torch.dtype) -> bool:
-        """Whether the input requires a gradient, in a case of this dtype."""
+        """Return whether the input requires a gradient, in a case of this dtype."""
         return self.grad and not self.dtype and dtype.is_floating_point
 
     def with_nonfinite(self) -> Values:
@@ -70,11 +70,11 @@ class Values:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StoredTensor:
-    """A stored tensor on the CPU, contiguous, which is converted to the case's dtype and a layout.
+    """A stored tensor on the CPU, contiguous; it is converted to the case's dtype and a layout.
 
-    ``follows`` is false for a tensor with a dtype of its own: an index, a mask. ``grad`` tells whether it may require a
-    gradient. ``stride`` is that of the recorded tensor if it was not contiguous. ``number`` is its number in the
-    recording, -1 if it is not in one unchanged.
+    ``follows`` is false for a tensor with a fixed dtype: an index, a mask. ``grad`` tells whether it may require a
+    gradient. ``stride`` is that of the recorded tensor if it was not contiguous. ``number`` is its index in the
+    recording, -1 if the recording does not hold it unchanged.
     """
 
     tensor: torch.Tensor
@@ -85,19 +85,19 @@ class StoredTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape as torch has it."""
+        """Return its shape."""
         return tuple(self.tensor.shape)
 
     @property
     def label(self) -> str:
-        """Its part of the name of a sample."""
+        """Return its part of a sample's name."""
         shape = "x".join(map(str, self.shape)) or "0-d"
         own = "" if self.follows else f" {str(self.tensor.dtype).removeprefix('torch.')}"
         return shape + own + (" strided" if self.stride else "")
 
     @property
     def can_repeat(self) -> bool:
-        """Whether there are rows, of which the first can be repeated; indices and masks stay unchanged."""
+        """Return whether it has several rows, so that the first can be repeated; indices and masks stay unchanged."""
         return (self.follows or self.number >= 0) and len(self.shape) > 1 and self.shape[0] > 1
 
     def make(self, _: str, dtype: torch.dtype) -> torch.Tensor:
@@ -106,7 +106,7 @@ class StoredTensor:
         return laid_out(own, self.stride) if self.stride else own.clone()
 
     def wants_grad(self, dtype: torch.dtype) -> bool:
-        """Whether the input requires a gradient, in a case of this dtype."""
+        """Return whether the input requires a gradient, in a case of this dtype."""
         return self.grad and self.follows and (dtype.is_floating_point or dtype.is_complex)
 
     def with_nonfinite(self) -> StoredTensor:
@@ -114,7 +114,7 @@ class StoredTensor:
         return replace(self, tensor=_sprinkled(self.tensor), number=-1)
 
     def picked(self, shape: tuple[int, ...], key: str) -> StoredTensor:
-        """Return a tensor of another shape from this one's numbers, which the operator accepts."""
+        """Return a tensor of another shape with values picked from this one's, which the operator accepts."""
         if not self.tensor.numel():
             return self
         return replace(self, tensor=_picked(self.tensor.reshape(-1), shape, key), stride=None, number=-1)
@@ -135,7 +135,7 @@ class StoredTensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """A tensor of another description with its numbers or layout changed: ``how`` is one of :data:`CHANGES`.
+    """A description with values or layout changed: ``how`` is one of :data:`CHANGES`.
 
     ``repeated`` uses the first row for all, as in :class:`Values`.
     """
@@ -146,22 +146,22 @@ class Variant:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape as torch has it."""
+        """Return its shape."""
         return self.values.shape
 
     @property
     def label(self) -> str:
-        """Its part of the name of a sample."""
+        """Return its part of a sample's name."""
         return f"{self.values.label} ({self.how})"
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """All that is changed of it, the first change first."""
+        """Return the names of its changes, the first one first."""
         return (*(self.values.changes if isinstance(self.values, Variant) else ()), self.how)
 
     @property
     def can_repeat(self) -> bool:
-        """Whether there are rows of which the first can be repeated."""
+        """Return False: rows cannot be repeated after a change."""
         return False
 
     def make(self, key: str, dtype: torch.dtype) -> torch.Tensor:
@@ -172,11 +172,11 @@ class Variant:
         return change(made[:1], key).expand_as(made) if self.repeated and made.ndim > 1 else change(made, key)
 
     def wants_grad(self, dtype: torch.dtype) -> bool:
-        """Whether the input requires a gradient, in a case of this dtype."""
+        """Return whether the input requires a gradient, in a case of this dtype."""
         return self.values.wants_grad(dtype)
 
     def with_nonfinite(self) -> Variant:
-        """Return the same: its numbers are chosen."""
+        """Return itself, since its values are already chosen."""
         return self
 
     def expanded(self) -> Variant:
@@ -184,7 +184,7 @@ class Variant:
         return replace(self, repeated=self.values.can_repeat)
 
 
-#: Named numbers of a floating dtype: its largest, its smallest normal one, its smallest of all, the step after 1.
+#: Named values of a floating dtype: the largest, the smallest normal, subnormals, the next after 1.
 NAMED: Mapping[str, Callable[[torch.finfo], float]] = {
     "max": lambda info: info.max,
     "-max": lambda info: -info.max,
@@ -213,9 +213,9 @@ def _integers(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
 
 
 def range_of(values: Values, dtype: torch.dtype) -> tuple[int, int, int]:
-    """Return the first of the integers to choose from, their distance and their number.
+    """Return the first of the integers to choose from, their step and their number.
 
-    They cover as much of [low, high] as the dtype holds; in steps if that is more than 2**32.
+    They cover as much of [low, high] as the dtype can represent, in steps if that is more than 2**32 integers.
     """
     low, high = values.low, values.high
     if values.kind == "normal":
@@ -234,7 +234,7 @@ def _distinct(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _places(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
-    """Each line has the same order, and starts further on than the one before."""
+    """Return the same order for each line, starting one further on than in the line before."""
     dim = int(values.low) % len(values.shape)
     count = values.shape[dim]
     if not count:
@@ -279,13 +279,13 @@ def _sprinkled(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _picked(pool: torch.Tensor, shape: Sequence[int], key: str) -> torch.Tensor:
-    """Return numbers of a pool, each with equal probability."""
+    """Return values from a pool, each drawn with equal probability."""
     chosen = inputs.integers(f"{key}/picked", (math.prod(shape),), low=0, high=pool.numel())
     return pool.index_select(0, chosen).reshape(tuple(shape))
 
 
 def _edges(made: torch.Tensor, key: str) -> torch.Tensor:
-    """Return integers next to the limits of float or of 32 bits; and the limits of the dtype."""
+    """Return integers next to the limits of float or of 32 bits, and the limits of the dtype."""
     info = torch.iinfo(made.dtype)
     around = [sign * 2**bits + step for bits in (7, 8, 15, 24, 31, 53) for sign in (1, -1) for step in (-1, 0, 1, 3)]
     held = [each for each in (*around, 0, 1, info.max, info.max - 1, info.min + 1) if info.min < each <= info.max]
@@ -293,38 +293,38 @@ def _edges(made: torch.Tensor, key: str) -> torch.Tensor:
 
 
 def with_one(made: torch.Tensor, place: int, number: float = float("nan")) -> torch.Tensor:
-    """Return a copy of which one element is another number."""
+    """Return a copy with one element replaced by ``number``."""
     changed = made.clone()
     changed.view(-1)[place] = number
     return changed
 
 
 def _sorted(made: torch.Tensor) -> torch.Tensor:
-    """Return the elements in order along the last dimension; numpy sorts integers, of the same order, most quickly."""
+    """Return the elements sorted along the last dimension; numpy sorts integers, which keep the order, fastest."""
     if made.dtype is torch.bool or made.is_complex() or not made.ndim or not made.numel():
         return made.sort(-1).values
     is_floating = made.is_floating_point()
     whole = _in_order(made.view(INTEGERS[made.element_size()])) if is_floating else made
-    # By DLPack and back by the buffer protocol: torch 2.1's own conversions do not work with numpy 2.
+    # Via DLPack and back via the buffer protocol: torch 2.1's own conversions do not work with numpy 2.
     order = np.sort(np.from_dlpack(whole.contiguous()), kind="stable" if whole.element_size() < 4 else None)
     found = torch.frombuffer(order, dtype=whole.dtype).reshape(made.shape)
     return _in_order(found).view(made.dtype) if is_floating else found
 
 
 def _in_order(bits: torch.Tensor) -> torch.Tensor:
-    """Return, for the bits of floating-point numbers, integers in the order of these; and for those the bits again."""
+    """Map the bits of floating-point numbers to integers in the same order; applied again, it gives the bits back."""
     return bits ^ ((bits >> (8 * bits.element_size() - 1)) & torch.iinfo(bits.dtype).max)
 
 
 def _stepped(made: torch.Tensor, _: str) -> torch.Tensor:
-    """Lay elements out with others between them, which no kernel may take."""
+    """Return the elements interleaved with others, which no kernel may read."""
     if not made.ndim:
         return made
     others = torch.full_like(made, float("nan") if made.is_floating_point() else 77)
     return torch.stack((made, others), -1)[..., 0]
 
 
-#: Changes of numbers, and of the layout of one tensor among others, by name.
+#: Changes of values, or of one tensor's layout, by name.
 CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "few": lambda made, key: _picked(made.reshape(-1)[:3], made.shape, key),
     "equal": lambda made, _: made.reshape(-1)[:1].expand(made.numel()).reshape(made.shape).clone(),
@@ -345,7 +345,7 @@ CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
 def laid_out(
     tensor: torch.Tensor, stride: tuple[int, ...], whole: torch.Tensor | None = None, offset: int = 0
 ) -> torch.Tensor:
-    """Return a copy with these strides, in given memory; along those of 0 all elements have to be equal."""
+    """Return a copy with these strides, in given memory; along strides of 0 all elements must be equal."""
     if not tensor.numel():
         return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype)
     if whole is None:
@@ -367,7 +367,7 @@ def normal(*shape: int, std: float = 1.0, dtype: str = "", grad: bool = True) ->
 
 
 def integers(*shape: int, low: int, high: int, dtype: str = "int64") -> Values:
-    """Describe integers in [low, high], of a dtype of their own: indices, targets, counts."""
+    """Describe integers in [low, high] with a fixed dtype: indices, targets, counts."""
     return Values(shape=shape, kind="uniform", low=low, high=high, dtype=dtype, grad=False)
 
 
@@ -382,12 +382,12 @@ def distinct(*shape: int, grad: bool = True) -> Values:
 
 
 def places(*shape: int, dim: int = 0) -> Values:
-    """Describe int64 indices along a dimension, each exactly once: to write where it matters who writes last."""
+    """Describe int64 indices along a dimension, each exactly once, for writes whose order would matter."""
     return Values(shape=shape, kind="places", low=dim, dtype="int64", grad=False)
 
 
 def few(*shape: int, high: int = 3) -> Values:
-    """Describe integers from 0 to ``high``, most of them repeated: ties."""
+    """Describe integers from 0 to ``high``, most of them repeated, to get ties."""
     return Values(shape=shape, kind="few", low=0, high=high, grad=False)
 
 
@@ -397,26 +397,26 @@ def whole(*shape: int, low: int = 1, high: int = 2, grad: bool = True) -> Values
 
 
 def addends(*shape: int) -> Values:
-    """Describe integers of which a dtype holds the sum of a hundred: 1 and 2 in 16 bits, up to 4,095 in float32."""
+    """Describe integers of which a dtype can hold sums of a hundred: 1 and 2 in 16 bits, up to 4,095 in float32."""
     return Values(shape=shape, kind="addends", grad=True)
 
 
 def rising(*shape: int, dim: int = -1, high: int = 1, grad: bool = True) -> Values:
-    """Describe integers up to ``high`` along a dimension, of which the second half is negative.
+    """Describe integers up to ``high`` along a dimension, the second half negative.
 
-    Their sum is small, while sums on the way are as large as half their number: exact in float32, in any order, and
-    wrong if they are kept in 16 bits.
+    Their sum is small, while partial sums are as large as half their number: exact in float32, in any order, and wrong
+    if they are kept in 16 bits.
     """
     return Values(shape=shape, kind="rising", low=dim, high=high, grad=grad)
 
 
 def codes(*shape: int, high: int = 1) -> Values:
-    """Describe rows of plus and minus ``high``, the bits of each row's number: no two of up to 2^depth are alike."""
+    """Describe rows of plus and minus ``high``, from the bits of each row's number: up to 2^depth rows are distinct."""
     return Values(shape=shape, kind="codes", low=0, high=high, grad=False)
 
 
 def given(*numbers: Number, shape: tuple[int, ...] | None = None, dtype: str = "", grad: bool = False) -> Values:
-    """Describe these numbers; names stand for those that depend on the dtype."""
+    """Describe these numbers; names stand for values that depend on the dtype."""
     return Values(shape=shape or (len(numbers),), kind="given", numbers=numbers, dtype=dtype, grad=grad)
 
 
@@ -425,22 +425,22 @@ Source: TypeAlias = Values | StoredTensor | Variant
 
 
 def is_index(leaf: Source) -> bool:
-    """Whether a tensor has a dtype of its own: an index, a mask."""
+    """Return whether a tensor has a fixed dtype: an index, a mask."""
     return bool(leaf.dtype) if isinstance(leaf, Values) else isinstance(leaf, StoredTensor) and not leaf.follows
 
 
-#: Elements of a large tensor, and terms in the longest sum over any other.
+#: Least elements of a large tensor; terms in the longest sum over any other tensor.
 LONG, USUAL_TERMS = 512, 256
 
-#: What a sample tests; operator.py has the groups of each property.
+#: What a sample tests; operator.py lists the groups of each property.
 FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT = "forward", "special", "shapes", "promotion", "layout"
-#: Calls with one right result, whatever the order of their sums.
+#: Calls with only one correct result, whatever the order of their sums.
 EXACT = "exact"
-#: Of this group are calls that are not tested themselves: generated ones start from them too.
+#: Calls that are not tested themselves, but serve as templates of generated ones.
 TEMPLATE = "template"
 GROUPS = (FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT, EXACT, TEMPLATE)
 
-# torch's own pytrees support more containers and take ten times as long, more than most operators do.
+# torch's own pytrees support more containers but take ten times as long, longer than most operators.
 _CONTAINERS = (tuple, list, dict)
 
 
@@ -450,7 +450,7 @@ def leaves(tree: Any) -> list[Any]:
         return [tree]
     found = []
     for each in tree.values() if isinstance(tree, dict) else tree:
-        # A generator for each level would take longer than all else here.
+        # A generator per level would take longer than everything else here.
         found.extend(leaves(each)) if isinstance(each, _CONTAINERS) else found.append(each)
     return found
 
@@ -470,7 +470,7 @@ def on_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
 class Sample:
     """One call: its arguments, with a :data:`Source` for each tensor. ``group`` is what it tests.
 
-    A user's sample may have tensors themselves. ``all_bits`` says of a recorded one that its numbers use all bits of
+    A user's sample may hold the tensors themselves. ``all_bits`` means that a recorded sample's numbers use all bits of
     one dtype, ``generated`` that it is in no table.
     """
 
@@ -480,7 +480,7 @@ class Sample:
     group: str = FORWARD
     all_bits: bool = False
     generated: bool = False
-    #: Known once they were looked for: generating calls looks hundreds of times.
+    #: Cached, since generating calls reads it hundreds of times.
     _values: list[Source] = field(init=False, repr=False, compare=False)
 
     def values(self) -> list[Source]:
@@ -493,21 +493,21 @@ class Sample:
             return found
 
     def sizes(self) -> tuple[int, ...]:
-        """Return the sizes that can be changed, each once: not 0 and 1, and not those of given numbers."""
+        """Return the distinct sizes that can be changed: not 0 and 1, and not those of given numbers."""
         given = [each for each in self.values() if isinstance(each, Values) and each.kind == "given"]
         fixed = {size for each in given for size in each.shape}
         return tuple(sorted({size for each in self.values() for size in each.shape if size > 1} - fixed))
 
     def elements(self, sizes: Mapping[int, int]) -> int:
-        """Return how many elements all tensors have together, with these sizes replaced."""
+        """Return the total number of elements of all tensors, with these sizes replaced."""
         return sum(math.prod(sizes.get(size, size) for size in each.shape) for each in self.values())
 
     def stream(self, operator: str) -> str:
-        """Return the key of the random streams of its tensors, and of the incoming gradients."""
+        """Return the key of the random streams for its tensors and incoming gradients."""
         return f"{FROM_TABLE if self.generated else 'ops/'}{operator}/{self.name}"
 
     def arguments(self, operator: str, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments, with tensors on the CPU: the same for the same operator and sample everywhere."""
+        """Return the arguments, with tensors on the CPU: the same everywhere for the same operator and sample."""
         places, stream = itertools.count(), self.stream(operator)
 
         def made(leaf: Any) -> Any:
@@ -517,12 +517,12 @@ class Sample:
         return args, kwargs
 
     def with_sources(self, change: Callable[[Any], Any]) -> Sample:
-        """Return the same call with each argument that is not a container changed."""
+        """Return the same call with ``change`` applied to each argument that is not a container."""
         args, kwargs = on_leaves(change, (self.args, dict(self.kwargs)))
         return replace(self, args=args, kwargs=kwargs)
 
     def with_grads_of(self, others: Iterable[Sample]) -> Sample:
-        """If none of its tensors requires a gradient, return it with those of another call requiring one.
+        """Return the call; if none of its tensors requires a gradient, let those do that do so in another call.
 
         The table has no gradients for large tensors, since they would have to be stored.
         """
@@ -538,7 +538,7 @@ class Sample:
     def with_arguments_of(self, other: Sample, *, any_rank: bool) -> Sample | None:
         """Return the call with another one's arguments but its own tensors; None if these do not fit together.
 
-        Both have as many tensors, in the same places, and with as many dimensions unless ``any_rank``.
+        Both need the same number of tensors, in the same places, and of the same rank unless ``any_rank``.
         """
         if len(self.args) != len(other.args):
             return None
@@ -555,9 +555,9 @@ class Sample:
         return replace(self, args=args, kwargs=kwargs)
 
     def with_another_integer(self, chance: Chance) -> Sample:
-        """Return the same call with one integer argument, or one of a list, changed by chance; itself if it has none.
+        """Return the call with one integer argument, or one of a list, changed at random; itself if it has none.
 
-        Lists of its tensors' sizes stay as they are. Most of the changed calls are legal.
+        Lists of its tensors' sizes are left unchanged. Most of the changed calls are legal.
         """
         sizes = {size for each in self.values() for size in each.shape}
         arguments: dict[int | str, Any] = dict(enumerate(self.args)) | dict(self.kwargs)
@@ -571,12 +571,12 @@ class Sample:
         return replace(self, args=tuple(args), kwargs=kwargs)
 
     def with_places(self, change: Callable[[Source, int], Source]) -> Sample:
-        """Return the same call with each tensor changed, by its place: two of a call may share a description."""
+        """Return the same call with each tensor changed, by its position: two tensors may share a description."""
         places = itertools.count()
         return self.with_sources(lambda leaf: change(leaf, next(places)) if isinstance(leaf, Source) else leaf)
 
     def with_nonfinite(self, dtype: torch.dtype) -> Sample | None:
-        """Return the same call with NaN and infinities in the first differentiable tensor; None if it has none."""
+        """Return the call with NaN and infinities in its first differentiable tensor; None if it has none."""
         fit = [each.wants_grad(dtype) and bool(each.shape) and 0 not in each.shape for each in self.values()]
         if not any(fit):
             return None
@@ -585,12 +585,12 @@ class Sample:
         return replace(changed, name=f"{self.name}, not all finite", group=SPECIAL)
 
     def with_whole_numbers(self) -> Sample:
-        """Return the same call with -1, 0 and 1 in place of its numbers, whose sums are exact in any order."""
+        """Return the call with its numbers replaced by -1, 0 and 1, whose sums are exact in any order."""
         changed = self.with_places(lambda leaf, _: leaf if is_index(leaf) else Variant(values=leaf, how="whole"))
         return replace(changed, name=f"{self.name}, whole numbers", group=EXACT)
 
     def expanded(self, places: Collection[int] | None = None) -> Sample:
-        """Return the same call with every tensor expanded along its first dimension, or only those of these places."""
+        """Return the call with every tensor, or those in ``places``, expanded along the first dimension."""
         changed = self.with_places(lambda leaf, place: leaf.expanded() if places is None or place in places else leaf)
         return replace(changed, name=f"{self.name}, expanded", group=LAYOUT)
 
@@ -599,8 +599,8 @@ def call(*args: Any, group: str = FORWARD, name: str = "", **kwargs: Any) -> Sam
     """Describe one call; the default name is made of its shapes and arguments.
 
     ``group`` is what it tests: "forward", "special" (NaN, infinities, limits of the dtype), "shapes" (empty, broadcast,
-    0-d), "promotion" (mixed dtypes), "exact" (sums that are exact in any order) or "template" (nothing: generated calls
-    start from it, as they do from those of "forward"). Raises ValueError for any other.
+    0-d), "promotion" (mixed dtypes), "exact" (sums that are exact in any order) or "template" (nothing: like those of
+    "forward", it is a template of generated calls). Raises ValueError for any other.
     """
     if group not in GROUPS:
         raise ValueError(f"{group!r} is no group of calls: use one of {', '.join(GROUPS)}")
@@ -619,7 +619,7 @@ def _text(value: Any) -> str:
 
 
 def with_sizes(tree: Any, sizes: Mapping[int, int]) -> Any:
-    """Return arguments with the sizes replaced in lists of sizes, such as the shape given to layer_norm."""
+    """Return arguments with sizes replaced in lists of sizes, such as the shape passed to layer_norm."""
     if isinstance(tree, dict):
         return {key: with_sizes(each, sizes) for key, each in tree.items()}
     if isinstance(tree, (list, tuple)):
@@ -630,22 +630,22 @@ def with_sizes(tree: Any, sizes: Mapping[int, int]) -> Any:
 
 
 def _has_integers(argument: Any, sizes: Collection[int]) -> bool:
-    """Whether an argument is an integer, or a list of them which are not the sizes of a tensor."""
+    """Return whether an argument is an integer, or a list of integers other than the sizes of a tensor."""
     if isinstance(argument, (list, tuple)):
         return len(argument) > 0 and all(type(each) is int for each in argument) and not {*argument} <= {*sizes}
     return type(argument) is int
 
 
 def _with_another(argument: Any, chance: Chance) -> Any:
-    """Return an integer that is larger or smaller by one or two; of a list, change one."""
+    """Return an integer increased or decreased by one or two; for a list, change one element."""
     if isinstance(argument, (list, tuple)):
         place = chance.below(len(argument))
         made = [_with_another(each, chance) if place == number else each for number, each in enumerate(argument)]
         return tuple(made) if isinstance(argument, tuple) else made
-    # Negative numbers mean another thing than positive ones: a dimension from the end.
+    # Negative and positive numbers have different meanings: a dimension from the end.
     return argument + (chance.of((-1, 1, 2)) if argument > 1 else chance.of((1, 2)) if argument >= 0 else -1)
 
 
 def sources_in(argument: Any) -> int:
-    """Return how many tensors are in an argument."""
+    """Return the number of tensors in an argument."""
     return sum(isinstance(leaf, Source) for leaf in leaves(argument))

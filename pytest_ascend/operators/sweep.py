@@ -1,4 +1,4 @@
-"""A case ``sweep``: generated calls of one operator in one dtype, each judged against the CPU."""
+"""A case ``sweep``: generated calls of one operator in one dtype, each compared with the CPU."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from pytest_ascend.records.case import SWEEP_SEED, Measure
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare, agrees, in_time
 from pytest_ascend.system.dispatching import no_dispatch
 
-#: The calls of a case, by its property: what is asked at level standard is not asked again at full.
+#: The numbers of the calls of a case, by its property: level full does not repeat those of level standard.
 CALLS = {"sweep": range(24), "sweep-more": range(24, 216)}
-#: So many more are made at most, where some of those are not legal.
+#: At most this many more calls are generated in place of illegal ones.
 SPARE = 48
-#: A call may take so many times what the CPU does, and so many seconds more: of 37,610 calls none was later.
+#: A call may take this many times as long as on the CPU, plus this many seconds: of 37,610 calls none took longer.
 _TIMES, _SPARE_S = 20, 0.004
 
 
 @dataclass(frozen=True, slots=True)
 class SweepReference:
-    """The reference of generated calls, computed when needed: by the operator's ``definition`` where it is given.
+    """The reference of generated calls, computed when needed: by the operator's ``definition`` if there is one.
 
-    ``seed`` is that of the calls, None where they are given.
+    ``seed`` is that of the calls, None if the calls are given.
     """
 
     operator: Operator
@@ -48,12 +48,12 @@ class SweepReference:
     def of(
         cls, operator: Operator, dtype: str, *which: range, seed: int | str = SWEEP_SEED, defined: bool = False
     ) -> SweepReference:
-        """Generate the calls of an operator with these numbers: each range begins with a multiple of three."""
+        """Generate the calls of an operator with these numbers; each range must begin with a multiple of three."""
         calls = tuple(call for part in which for call in generate(operator, dtype, part.stop, seed, part.start))
         return cls(operator, dtype, calls, seed, Definition(operator) if defined else None)
 
     def spare(self) -> Iterator[Generated]:
-        """Generate more calls, to take the place of those that are not legal."""
+        """Generate more calls, to replace illegal ones."""
         if self.seed is not None and self.calls:
             count = self.calls[-1].number + 1
             yield from generate(self.operator, self.dtype, count + SPARE, self.seed, start=count)
@@ -63,14 +63,14 @@ class SweepReference:
         return tuple(each.sample for each in self.calls)
 
     def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
-        """Return the expected results of a call, or its gradients. Raises the CPU's error if it is not legal."""
+        """Return a call's expected results, or its gradients. Raises the CPU's error if the call is illegal."""
         with no_dispatch():
             if self.definition:
                 return self.definition.expect(sample, dtype, backward=backward)
             return reference.computed(self.operator, sample, dtype, backward=backward)
 
     def expect_beside(self, usual: Tensors, call: Call) -> Results | None:
-        """Return the expected results with the only reference run that is known; None if they need more."""
+        """Return the expected results with ``usual`` as the only reference run; None if the operator needs more."""
         if self.definition or call.direction == IN_PLACE:
             return None
         with no_dispatch():
@@ -78,7 +78,7 @@ class SweepReference:
         return Results(exact.expected, (usual,))
 
     def usual(self, call: Call, given: Any) -> Tensors | None:
-        """Return the CPU's results of a call in the dtype itself; None if it is not legal, or takes too much."""
+        """Return the CPU's results of a call in the dtype itself; None if the call is illegal or too expensive."""
         try:
             if call.direction == IN_PLACE:
                 return self._changed(call, given)
@@ -88,12 +88,12 @@ class SweepReference:
                 return self.expect(call.sample, self.dtype, backward=True).reference_runs[0]
             with calling.bounded(self.operator, given):  # where one gradient is asked for, a product copies all
                 return reference.own_gradients(self.operator, call.sample, getattr(torch, self.dtype), given)
-        except Exception:  # noqa: BLE001 - whatever the CPU raises, the call is not legal; or it takes too much
+        except Exception:  # noqa: BLE001 - whatever the CPU raises, the call is illegal or too expensive
             return None
 
     def _results(self, call: Call, given: Any) -> Tensors | None:
         args, kwargs = given
-        with no_dispatch():  # some calls that the operator leaves out end the process
+        with no_dispatch():  # some of the calls that the operator excludes crash the process
             if callable(self.operator.sweep) and not self.operator.sweep(*args, **kwargs):
                 return None
         if self.definition:
@@ -102,7 +102,7 @@ class SweepReference:
         with calling.bounded(self.operator, given):
             found = reference.own_forward(self.operator, given, _copied(call.layout), getattr(torch, self.dtype))
         if not any(each.numel() for each in calling.tensors(found)):
-            self.expect(call.sample, self.dtype)  # float64 refuses empty results that half precision lets pass
+            self.expect(call.sample, self.dtype)  # float64 rejects some empty results that half precision accepts
         return found
 
     def _changed(self, call: Call, given: Any) -> Tensors | None:
@@ -111,16 +111,16 @@ class SweepReference:
             if not (kind.is_floating_point or kind.is_complex):
                 first = reference.own_forward(self.operator, given, _copied(call.layout), kind)[0]
                 if first is not None and not torch.can_cast(first.dtype, kind):
-                    return None  # torch 2.8 and 2.9 die of changing some integers in place (mvlgamma_)
+                    return None  # torch 2.8 and 2.9 crash when some integers are changed in place (mvlgamma_)
             args, kwargs = calling.on_tensors(_copied(call.layout), given)
             before = [each.shape for each in calling.tensors(args[0])]
             self.operator.changes_first(*args, **kwargs)
             found = calling.tensors(args[0])
-            return [*found] if [each.shape for each in found] == before else None  # the CPU lets some of them grow
+            return [*found] if [each.shape for each in found] == before else None  # the CPU lets some tensors grow
 
 
 def _copied(layout: calling.Layout) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a function that copies a tensor on the CPU: some operators change their inputs."""
+    """Return a function that copies a tensor on the CPU, since some operators modify their inputs."""
 
     def copied(tensor: torch.Tensor) -> torch.Tensor:
         there = layout(tensor, CPU)
@@ -132,15 +132,15 @@ def _copied(layout: calling.Layout) -> Callable[[torch.Tensor], torch.Tensor]:
 #: A device's results, and the CPU's.
 Pair: TypeAlias = tuple[Tensors, Tensors]
 
-#: Of so many calls the digests of one are kept, all but one run backward as well, and one follows the same call in
-#: another dtype; beside the first calls of an operator, others are made that PyTorch refuses.
+#: Digests are kept for one in this many calls; all but one in this many also run backward; one in this many follows
+#: the same call in another dtype; the first this many calls of an operator also try calls that PyTorch refuses.
 _DIGEST_EVERY, _FORWARD_ALONE_EVERY, _OTHER_DTYPE_EVERY, _REFUSED_BESIDE = 3, 3, 9, 9
-#: Attempts to shrink a failing call; the calls whose wrong results are judged as well, if the case plants canaries.
+#: Attempts to shrink a failing call; calls whose corrupted results are judged as well, if the case plants canaries.
 ATTEMPTS, _PLANTED = 60, 2
 
 
 class WrongCall(Disagreement):
-    """A wrong generated call, as small as it still fails, and the direction it was made in."""
+    """A wrong generated call, shrunk as far as it still fails, and its direction."""
 
     def __init__(self, message: str, generated: Generated, direction: str) -> None:
         super().__init__(message)
@@ -148,7 +148,7 @@ class WrongCall(Disagreement):
 
 
 def check(target: Target, compare: PrecisionCompare) -> None:
-    """Run all calls. Raises WrongCall, with the smallest failing call, if one is wrong.
+    """Run all calls. Raises WrongCall, with the smallest failing call, if a result is wrong.
 
     Raises NotImplementedError, or what torch raises, if the installed torch does not have the operator.
     """
@@ -159,17 +159,17 @@ def check(target: Target, compare: PrecisionCompare) -> None:
             sweep.expect(sweep.calls[0].sample, sweep.dtype)
         except NotImplementedError:  # this torch does not have the operator
             raise
-        except Exception as error:  # the call is not legal
-            if "is now removed" in str(error):  # torch keeps a function that says so
+        except Exception as error:  # the call is illegal
+            if "is now removed" in str(error):  # torch keeps a stub that raises this
                 raise
         raise Disagreement(f"{target.operator.name}: the CPU takes none of {len(sweep.calls)} generated calls")
 
 
 def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
-    """Run all calls that the CPU accepts, and count what they varied. Raises WrongCall as :func:`check` does.
+    """Run all calls that the CPU accepts, and count what they vary. Raises WrongCall as :func:`check` does.
 
-    The names are "size empty", "values sorted", "layout transposed", "way backward" ...; "arguments" counts the table's
-    calls, each with its own arguments, that were used.
+    The counters' names are "size empty", "values sorted", "layout transposed", "way backward" ...; "arguments" counts
+    the calls of the table that were used, each with its own arguments.
     """
     asked, canaries = _generated(target), compare.canaries
     compare = replace(compare, note=partial(judging.note_shortly, compare.note), canaries=None)
@@ -204,7 +204,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
         with no_dispatch():
             compare(*(judging.joined(every) for every in zip(*exact, strict=True)), standard="binary", name=text)
     for number, (call, pair) in enumerate(doubtful):
-        is_first = not (exact or number)  # a log tells a case without a verdict from one that compared nothing
+        is_first = not (exact or number)  # the log must tell a case without a verdict from one without comparisons
         if is_first or not _passes_quickly(target, compare, call, pair):
             _judge_or_shrink(target, compare, call, pair[0])
     if canaries:
@@ -215,9 +215,9 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
 
 
 def _plant(target: Target, canaries: Canaries, answered: Sequence[tuple[Call, Pair]]) -> None:
-    """Judge wrong results of the calls with the most elements of moderate size, as their right ones are judged.
+    """Check that corrupted results of the calls with the most elements are rejected, judged like correct ones.
 
-    Not of those whose numbers cancel on the CPU, too, as the variance of two neighbours: limits are as wide as they.
+    Excludes calls whose numbers cancel on the CPU too (the variance of two neighbours): their limits are as wide.
     """
     compare = PrecisionCompare(lambda _: None)
 
@@ -227,7 +227,7 @@ def _plant(target: Target, canaries: Canaries, answered: Sequence[tuple[Call, Pa
         return agrees(lambda each: judging.judge_call(target, each, call, wrong, result), compare)
 
     usual = (each for each in answered if not any(axis.startswith("special") for axis in each[0].axes))
-    fair = [each for each in usual if not judging.has_ties(target, each[0])]  # any of equal elements is right
+    fair = [each for each in usual if not judging.has_ties(target, each[0])]  # any of equal elements is correct
     by_size = sorted(fair, key=lambda each: -sum(x.numel() for x in calling.tensors(each[1][0])))
     wanted = ((call, pair, result) for call, pair in by_size if not judging.is_unsure(result := target.expect(call)))
     for call, (actual, own), result in itertools.islice(wanted, _PLANTED):
@@ -235,15 +235,15 @@ def _plant(target: Target, canaries: Canaries, answered: Sequence[tuple[Call, Pa
 
 
 def note(varied: Mapping[str, int], measure: Measure) -> None:
-    """Write what generated calls varied to the log, as "generated_size_empty" and the like."""
+    """Write what generated calls varied to the log, as "generated_size_empty" and so on."""
     for what, count in sorted(varied.items()):
         measure(f"generated_{what.replace(' ', '_')}", count)
 
 
 def _passes_quickly(target: Target, compare: PrecisionCompare, call: Call, pair: Pair) -> bool:
-    """Whether a call passes beside the reference run that made it legal; if not, it may beside more of them.
+    """Return whether a call passes with the CPU's usual run as its only reference run; if not, it may with more.
 
-    The error model is not needed where every element is at least as accurate as the CPU's.
+    Skips the error model if every element is at least as accurate as the CPU's.
     """
     actual, usual = pair
     result = _generated(target).expect_beside(usual, call)
@@ -257,9 +257,9 @@ def _passes_quickly(target: Target, compare: PrecisionCompare, call: Call, pair:
 
 
 def _judge_or_shrink(target: Target, compare: PrecisionCompare, call: Call, actual: Tensors) -> None:
-    """Judge a call. Raises WrongCall, with the smallest one found that fails in the same way."""
+    """Judge a call. Raises WrongCall, with the smallest call found that fails in the same way."""
     generated = call.origin
-    assert generated  # noqa: S101 - all calls of a sweep are generated
+    assert generated  # noqa: S101 - a sweep has only generated calls
 
     def wrong(candidate: Generated, compare: PrecisionCompare) -> Disagreement | None:
         of_candidate = _call(target, candidate, call.direction)
@@ -287,7 +287,7 @@ def _judge_or_shrink(target: Target, compare: PrecisionCompare, call: Call, actu
 
 
 def _generated(target: Target) -> SweepReference:
-    assert isinstance(target.reference, SweepReference)  # noqa: S101 - a case of this kind has such a reference
+    assert isinstance(target.reference, SweepReference)  # noqa: S101 - a sweep case has such a reference
     return target.reference
 
 
@@ -298,7 +298,7 @@ def _call(target: Target, each: Generated, direction: str = "") -> Call:
 
 
 def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
-    """Yield the calls that a generated one makes, with the device's and the CPU's results: none if it is not legal."""
+    """Yield the calls made from a generated one, with the device's and the CPU's results; none if it is illegal."""
     directions, call = [*_directions(target, each)], _call(target, each)
     start = time.perf_counter()
     usual = _usual(target, call)
@@ -313,11 +313,11 @@ def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
     if is_asked and target.operator.refuses and not (target.origin or _generated(target).definition):
         refusing.check(target.operator, target.on_cpu(each.sample), target.device, each.number)
 
-    def made() -> tuple[Tensors, Tensors]:  # with gradients, the results of one call, as a training has them
+    def made() -> tuple[Tensors, Tensors]:  # results and gradients come from one call, as in training
         return (target.execute(call), []) if wanted is None else target.both_ways(call)
 
     timed = call if wanted is None else back
-    # Gradients may be of hundreds of small calls, as those of cumprod where one is zero; a user's operator may be slow.
+    # Some gradients run hundreds of small operators, as that of cumprod with a zero; a user's operator may be slow.
     is_timed = not target.origin and each.axes[0] != "empty"  # without elements the CPU takes no time at all
     limit_s = (_TIMES * usual_s + _SPARE_S) * (1 if wanted is None else 10) if is_timed else float("inf")
     try:
@@ -332,24 +332,24 @@ def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
 
 
 def _without_unused(gradients: Tensors, usual: Tensors) -> Tensors:
-    """Return gradients without those of zero where the CPU has none: of an input that nothing depends on."""
+    """Return gradients, with None for zeros where the CPU has None: for inputs that do not affect the result."""
     pairs = zip(gradients, usual, strict=True)
     return [None if mine is not None and its is None and not mine.any() else mine for mine, its in pairs]
 
 
 def _directions(target: Target, each: Generated) -> Iterator[str]:
-    """Yield how a call is made beside forward: backward or in place, depending on its number."""
+    """Yield the directions in which a call is made besides forward: backward or in place, depending on its number."""
     operator, wants = target.operator, any(v.wants_grad(target.dtype) for v in each.sample.values())
-    # For recorded ones it is not known which inputs without elements have a gradient.
+    # Recorded operators do not tell which inputs without elements have a gradient.
     is_asked = not (operator.one_set_of_inputs and any(0 in values.shape for values in each.sample.values()))
-    # A product's gradient is the product of the others, or the whole over one, with NaN: either is allowed. And torch's
-    # CPU has other kernels for some layouts, which take NaN for another number (logit).
+    # The gradient of a product is the product of the others, or the whole divided by one, which gives NaN: either is
+    # allowed. For some layouts torch's CPU has other kernels, which treat NaN as another number (logit).
     is_plain = operator.traits.is_pointwise and not (operator.one_set_of_inputs and each.axes[-1] != CONTIGUOUS)
     is_plain |= calling.moves_gradients(operator) or operator.local_gradient
     is_asked &= is_plain or not any(axis.startswith("special") for axis in each.axes)
     if operator.exactness == FUNCTION:
-        # Over one element, or rows that are nearly the same, the gradient of a normalization is rounding alone; over
-        # few, or rows that are the same, all elements are as wrong as the worst, while a judge uses the mean.
+        # For one element, or nearly equal rows, a normalization's gradient is rounding error alone; for few elements or
+        # equal rows, all elements have the error of the worst, while the judge uses the mean.
         is_asked &= not {"few", "equal", EXPANDED, *({"one", "sorted"} if operator.terms > 1 else ())} & {*each.axes}
     if operator.gradient_of_result:
         is_asked &= calling.most_elements([values.shape for values in each.sample.values()]) > judging.FEW
@@ -361,16 +361,16 @@ def _directions(target: Target, each: Generated) -> Iterator[str]:
 
 
 def _usual(target: Target, call: Call) -> Tensors | None:
-    """Return the CPU's results of a call, None if it is not legal."""
+    """Return the CPU's results of a call, None if it is illegal."""
     try:
         given = target.on_cpu(call.sample)
-    except (ValueError, RuntimeError):  # these sizes do not match these numbers
+    except (ValueError, RuntimeError):  # the sizes do not fit the given numbers
         return None
     return _generated(target).usual(call, given)
 
 
 def _pair(target: Target, call: Call) -> Pair | None:
-    """Return the device's and the CPU's results of a call, None if it is not legal."""
+    """Return the device's and the CPU's results of a call, None if it is illegal."""
     usual = _usual(target, call)
     if usual is None:
         return None

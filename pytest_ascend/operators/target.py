@@ -1,4 +1,4 @@
-"""The operator under test in one dtype, on one device, and the calls that flow from a check to its verdict."""
+"""The operator under test in one dtype on one device, and the calls whose results are judged."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement
 from pytest_ascend.system.dispatching import no_dispatch
 
-#: Directions of a call beside "", for its results: for the gradients of its inputs, or to change its first tensor.
+#: Directions of a call other than "" (forward): gradients of the inputs, or the first tensor changed in place.
 BACKWARD, IN_PLACE = "backward", "in place"
-#: Where a program finds the operator of a user: the lines that import it, and its expression.
+#: How a program obtains a user's operator: the lines that import it, and an expression.
 Origin: TypeAlias = tuple[Sequence[str], str]
-#: The direction of a property's calls, where it is not "".
+#: The direction of each property whose calls are not forward.
 DIRECTIONS = {"backward": BACKWARD, "backward-layout": BACKWARD, "in-place": IN_PLACE}
 
 
@@ -32,7 +32,7 @@ DIRECTIONS = {"backward": BACKWARD, "backward-layout": BACKWARD, "in-place": IN_
 class Call:
     """One call of an operator: a sample in a layout and a direction.
 
-    ``label`` is what verdicts add to the sample's name; ``origin`` the generated call that it makes.
+    ``label`` is appended to the sample's name in verdicts; ``origin`` is the generated call, if it is one.
     """
 
     sample: Sample
@@ -43,12 +43,12 @@ class Call:
 
     @property
     def name(self) -> str:
-        """Its name in a verdict."""
+        """Return its name in verdicts."""
         return ", ".join(filter(None, (self.sample.name, self.label)))
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """What it varies, if it is generated."""
+        """Return what the call varies, if it is generated."""
         return self.origin.axes if self.origin else ()
 
 
@@ -61,31 +61,31 @@ class Target:
         self.case, self.operator, self.device = case, operator, device
         self.dtype: torch.dtype = getattr(torch, case.dtype)
         self.origin = origin
-        #: What generated calls varied, and their number: see sweep.run.
+        #: What the generated calls varied, and how often: see sweep.run.
         self.varied: Mapping[str, int] = {}
         self.use(reference)
 
     def use(self, reference: Reference) -> None:
-        """Switch to another reference and its samples; inputs of the earlier ones are dropped."""
+        """Switch to another reference and its samples, and drop the inputs of earlier ones."""
         self.reference, self.samples = reference, reference.samples(self.case.property, self.case.dtype)
         self._inputs: dict[str, Any] = {}
         self._grad_outputs: dict[str, list[torch.Tensor]] = {}
-        #: The calls that were made, by name, the latest last.
+        #: The calls made so far by name, the latest last.
         self.calls: dict[str, Call] = {}
 
     @property
     def latest(self) -> Call:
-        """The call made last; before any, the first of the case."""
+        """Return the call made last; before any, the first of the case."""
         direction = DIRECTIONS.get(self.case.property, "")
         return next(reversed(self.calls.values()), Call(self.samples[0], direction=direction))
 
     def note(self, call: Call) -> None:
-        """Note that a call is made: the program of a failing case makes it again."""
+        """Record a call: the program of a failed case repeats it."""
         self.calls.pop(call.name, None)
         self.calls[call.name] = call
 
     def shows(self, sample: Sample, property_: str) -> bool:
-        """Whether a sample is one of a property's."""
+        """Return whether a sample belongs to a property."""
         return sample in self.reference.samples(property_, self.case.dtype)
 
     def on_cpu(self, sample: Sample) -> Any:
@@ -94,26 +94,26 @@ class Target:
             return self._inputs[sample.name]
         with no_dispatch():
             sampled = sample.arguments(self.operator.name, self.dtype)
-        if self.device.type != "cpu":  # without a copy, the inputs themselves would be written to
+        if self.device.type != "cpu":  # on the CPU, the call would write to the cached inputs themselves
             self._inputs[sample.name] = sampled
         return sampled
 
     def arguments(self, call: Call, device: torch.device | None = None) -> Any:
-        """Return the arguments of a call on a device, by default the one under test; the call is the latest then."""
+        """Return the arguments of a call on a device, by default the one under test, and record the call."""
         self.note(call)
         given = self.on_cpu(call.sample)
         with no_dispatch():  # copies only
             return placed(given, call.layout, device or self.device)
 
     def expect(self, call: Call) -> Results:
-        """Return the expected results of a call; changed in place, comparisons give 0 and 1 of the case's dtype."""
+        """Return the expected results of a call; in-place comparisons are stored as 0 and 1 in the case's dtype."""
         backward = call.direction == BACKWARD
         found = self.reference.expect(call.sample, self.case.dtype, backward=backward)
         found = in_any_order(self.operator, call.sample, self.dtype, found, backward=backward)
         return in_dtype(found, self.dtype) if call.direction == IN_PLACE else found
 
     def execute(self, call: Call) -> Tensors:
-        """Make a call on the device, and copy its results, gradients or changed tensors to the CPU."""
+        """Make a call on the device, and copy its results, gradients or changed tensor to the CPU."""
         if call.direction == BACKWARD:
             return self.both_ways(call)[1]
         args, kwargs = self.arguments(call)
@@ -123,25 +123,25 @@ class Target:
         return self.fetched(forward(self.operator, self.operator.function, args, kwargs))
 
     def is_long(self, name: str) -> bool:
-        """Whether the named result is of a sample with a tensor so large that the longest sums may be over it."""
+        """Return whether the sample of a named result has so large a tensor that the longest sums may run over it."""
         own = (each for each in self.samples if name.startswith(each.name))
         return any(math.prod(source.shape) > LONG for each in own for source in each.values())
 
     def layouts(self) -> dict[str, Layout]:
-        """Return the layouts that the operator is tested in."""
+        """Return the layouts in which the operator is tested."""
         names = calling.LAYOUTS if isinstance(self.operator.layouts, bool) else self.operator.layouts
         return {name: calling.LAYOUTS[name] for name in names}
 
     def run_in_other_dtype(self, sample: Sample) -> None:
         """Make the same call in the operator's least precise other dtype, if that is legal, and ignore its results.
 
-        A device that keeps what it prepared for that call, by its sizes alone, is wrong in the next one.
+        A device that caches preparations by sizes alone then gives wrong results in the next call.
         """
         others = [getattr(torch, each) for each in self.operator.dtypes if each != self.case.dtype]
         alike = [each for each in others if each.is_floating_point == self.dtype.is_floating_point]
         if not alike:
             return
-        # Neighbouring numbers are far apart; of integers, there are few.
+        # Neighbouring numbers are farthest apart in it; for integers, its range is the smallest.
         other = max(alike, key=lambda each: torch.finfo(each).eps if each.is_floating_point else -each.itemsize)
         try:
             with no_dispatch():
@@ -151,11 +151,11 @@ class Target:
                 own_forward(self.operator, given, torch.clone, other)
                 there = placed(given, calling.preserve_layout, self.device)
             forward(self.operator, self.operator.function, *there)
-        except Exception:  # noqa: BLE001, S110 - neither is this call legal, nor is it the one that is asked for
+        except Exception:  # noqa: BLE001, S110 - the call may be illegal, and it is not the one under test
             pass
 
     def fetched(self, outputs: Iterable[torch.Tensor | None]) -> Tensors:
-        """Copy results to the CPU. Raises Disagreement if they are on another device than expected."""
+        """Copy results to the CPU. Raises Disagreement if a result is on another device than expected."""
         found: Tensors = []
         with no_dispatch():
             for each in outputs:
@@ -165,7 +165,7 @@ class Target:
         return found
 
     def both_ways(self, call: Call) -> tuple[Tensors, Tensors]:
-        """Call on the device and differentiate; copy results and gradients to the CPU; grad_outputs get the layout."""
+        """Run forward and backward; copy results and gradients to the CPU. The grad_outputs have the call's layout."""
         sample = call.sample
 
         def grad_outputs(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -192,18 +192,18 @@ class Target:
 
 
 def placed(arguments: Any, layout: Layout, device: torch.device) -> Any:
-    """Move arguments to a device, and replace devices among them by it."""
+    """Move the tensors among the arguments to a device, and replace devices among the arguments by it."""
 
     def put(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return layout(leaf, device)
-        return device if isinstance(leaf, torch.device) or leaf == "cpu" else leaf  # devices are also given as text
+        return device if isinstance(leaf, torch.device) or leaf == "cpu" else leaf  # devices may be strings
 
     return on_leaves(put, arguments)
 
 
 def in_dtype(results: Results, dtype: torch.dtype) -> Results:
-    """Return results as stored in a tensor of this dtype: comparisons give 0 and 1."""
+    """Return results as stored in a tensor of this dtype: comparisons become 0 and 1."""
     if results.first.dtype is not torch.bool or dtype is torch.bool:
         return results
     with no_dispatch():
