@@ -1,4 +1,4 @@
-"""Judge what a device computed: figures, standards, verdicts, and the layer in which a model goes wrong."""
+"""Judge a device's results: metrics, standards, verdicts, and the layer in which a model goes wrong."""
 
 from pytest_ascend.precision.compare import PassRate, Samples, compare, pass_rate
 from pytest_ascend.precision.layers import Layer, LayerReport, plot
@@ -9,7 +9,7 @@ from pytest_ascend.precision.whole import models as _models
 from pytest_ascend.precision.whole import whole as _whole
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
 
-#: Forms for scripts; the fixture ``precision_compare`` uses the functions themselves.
+#: The functions as scripts use them; the fixture ``precision_compare`` calls the originals.
 whole, layers, models = by_cann_too(_whole), by_cann_too(_layers), by_cann_too(_models)
 
 __all__ = [

@@ -1,6 +1,6 @@
-"""Canaries: wrong results made of the device's right one, which the judgement of a case has to reject as well.
+"""Canaries: corrupted copies of the device's result, which a case's judgement has to reject.
 
-A limit that accepts zeros, or another call's result, shows nothing when it accepts the device's. A case that accepts
+A limit that accepts zeros, or another call's result, proves nothing when it accepts the device's. A case that accepts
 one of its canaries is reported as blind.
 """
 
@@ -19,13 +19,13 @@ from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.system.dispatching import no_dispatch
 
 T = TypeVar("T")
-#: The share of the cases that plant canaries, by level; drawn by the case's id.
+#: The share of cases that plant canaries, by level; cases are selected by their IDs.
 SHARES = {"smoke": 0.0, "standard": 0.004, "full": 1.0}
-#: What differs by less than this share of the largest number, or so many of its ulp, is no canary.
+#: A change below this share of the largest number, or below this many of its ulp, is not a canary.
 LEAST, LEAST_ULPS = 2.0**-6, 16
-#: The next shorter format. Other short formats are as near to float16 as its functions are to right results.
+#: The next shorter format. The other short formats are as close to float16 as its functions are to correct results.
 _SHORTER = {torch.float64: torch.float32, torch.float32: torch.float16}
-#: The last tensor of each shape and dtype that an earlier comparison had.
+#: The latest tensor of each shape and dtype from earlier comparisons.
 _last: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
 
 
@@ -64,8 +64,8 @@ def _shuffled(right: Tensor, draw: random.Random) -> Tensor:
     return right.reshape(-1)[order].reshape(right.shape)
 
 
-#: By kind: what returns a wrong result in place of a tensor, of which it gets also what could stand there by mistake
-#: (inputs, and other results), and a source of chance; None if there is none.
+#: Kinds of canaries. Each function takes a tensor, the inputs, the other results and a random generator, and returns
+#: a wrong result to put in the tensor's place, or None if there is none.
 CANARIES: Mapping[str, Callable[[Tensor, Sequence[Tensor], Sequence[Tensor], random.Random], Tensor | None]] = {
     "zeros": lambda right, *_: torch.zeros_like(right),
     "ones": lambda right, *_: torch.ones_like(right),
@@ -77,7 +77,7 @@ CANARIES: Mapping[str, Callable[[Tensor, Sequence[Tensor], Sequence[Tensor], ran
     "half precision": lambda right, *_: _half(right),
     "shuffled": lambda right, _, __, draw: _shuffled(right, draw),
 }
-#: Larger tensors are not altered: nothing else is seen in them.
+#: Larger tensors are not altered: they would show nothing new.
 _LARGEST = 1 << 16
 
 
@@ -86,7 +86,7 @@ def _size(tensor: Tensor) -> Tensor:
 
 
 def is_wrong(tensor: Tensor, right: Tensor, least: float = LEAST) -> bool:
-    """Whether a result differs from the right one by more than roundings."""
+    """Return whether a result differs from the correct one by more than rounding."""
     if not (right.is_floating_point() or right.is_complex()):
         return not tensor.equal(right)
     finite = right.isfinite() & tensor.isfinite()
@@ -98,7 +98,7 @@ def is_wrong(tensor: Tensor, right: Tensor, least: float = LEAST) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Canaries:
-    """Plants canaries in the results of one case; ``accepted`` gets the kinds that its judgement accepts."""
+    """Plants canaries in the results of one case; ``accepted`` collects the kinds that its judgement accepts."""
 
     case: str
     accepted: list[str]
@@ -106,15 +106,15 @@ class Canaries:
 
     @staticmethod
     def of(case: str, level: str, accepted: list[str]) -> Canaries | None:
-        """Return the canaries of a case at a level; None for one that plants none."""
+        """Return the canaries of a case at a level; None if the case plants none."""
         return Canaries(case, accepted) if zlib.crc32(case.encode()) < SHARES[level] * 2**32 else None
 
     def one_of(self, places: Sequence[T]) -> T:
-        """Return the one of several results, by the case's id, in which canaries are planted."""
+        """Return the one of several results in which canaries are planted, chosen by the case's ID."""
         return random.Random(self.case).choice(places)  # noqa: S311 - no secret
 
     def plant(self, actual: Any, accepts: Callable[[Any], bool], inputs: Any = ()) -> None:
-        """Judge wrong results in place of the device's right one, ``actual``, by ``accepts``: one of each kind."""
+        """Pass wrong variants of the device's correct result ``actual``, one of each kind, to ``accepts``."""
         with no_dispatch():
             right = mapped(actual, lambda each: each.detach().cpu())
             for kind, wrong in self._altered(right, tensors_in(inputs)):
@@ -123,7 +123,7 @@ class Canaries:
                     self.accepted.append(kind)
 
     def _altered(self, right: Any, inputs: Sequence[Tensor]) -> Iterator[tuple[str, Any]]:
-        """Yield each kind of canary, with the right result that has it in one of its tensors."""
+        """Yield each kind of canary, with the correct result in which one tensor is replaced by it."""
         draw, tensors = random.Random(self.case), tensors_in(right)  # noqa: S311 - no secret
         places = [place for place, each in enumerate(tensors) if 0 < each.numel() <= _LARGEST]
         given = [each.detach().cpu() for each in inputs] if places else []
@@ -131,7 +131,7 @@ class Canaries:
             for place in draw.sample(places, len(places)):
                 before, (tensor, *after) = tensors[:place], tensors[place:]
                 wrong = make(tensor, given, [*before, *after], draw)
-                least = 2.0**-18 if kind == "half precision" else LEAST  # as small as roundings of another format
+                least = 2.0**-18 if kind == "half precision" else LEAST  # as small as the rounding of another format
                 if wrong is not None and is_wrong(wrong, tensor, least):
                     every = iter([*before, wrong, *after])
                     yield kind, mapped(right, lambda _: next(every))  # noqa: B023 - called at once

@@ -19,18 +19,18 @@ from pytest_ascend.system.dispatching import no_dispatch
 
 
 def kept(tensor: Tensor) -> Tensor:
-    """Return a copy on the CPU that later in-place operations do not change."""
+    """Return a copy on the CPU, unaffected by later in-place operations."""
     return tensor.detach().to("cpu", copy=True)
 
 
 class Part(str):
-    """Stands for a module of the model, by its name, among the arguments of a call."""
+    """Stands for one of the model's modules, by its name, among the arguments of a call."""
 
     __slots__ = ()
 
 
 class Spot(NamedTuple):
-    """A tensor of a module's call: the module's name, the number of its call, and its place among the tensors."""
+    """A tensor of a module's call: the module's name, the number of the call, and the tensor's position."""
 
     name: str
     number: int
@@ -40,9 +40,9 @@ class Spot(NamedTuple):
 
 @dataclass(slots=True)
 class Leak:
-    """A tensor of a call that code outside of the module uses, although it is no output; and its gradient from there.
+    """A tensor of a call that code outside the module uses although it is not an output, with its gradient from there.
 
-    ``spot`` is None if it is neither an input nor an output of a module within.
+    ``spot`` is None if the tensor is neither an input nor an output of an inner module.
     """
 
     spot: Spot | None
@@ -51,12 +51,12 @@ class Leak:
 
 @dataclass(slots=True)
 class Call:
-    """One call of one module. Tensors are copies on the CPU; gradients are None where there was none.
+    """One call of one module. Tensors are copies on the CPU; a gradient is None if there was none.
 
-    Among the arguments, devices are the CPU and modules of the model are :class:`Part`, so that they can be replaced.
-    ``number`` counts the calls of the same module from 0. ``grad_outputs`` and ``grad_inputs`` have the order in which
-    :func:`tensors_in` yields the tensors. ``grad_parameters`` maps a name to what this call adds to the gradient; it
-    holds the module's own parameters, and those of parts that it uses without calling them.
+    Among the arguments, devices are replaced by the CPU and modules of the model by :class:`Part`. ``number`` counts
+    the calls of the same module from 0. ``grad_outputs`` and ``grad_inputs`` have the order of :func:`tensors_in`.
+    ``grad_parameters`` maps names to this call's contributions to the gradients, for the module's own parameters and
+    for those of parts that it uses without calling them.
     """
 
     name: str
@@ -69,23 +69,23 @@ class Call:
     grad_inputs: list[Tensor | None] = field(default_factory=list)
     grad_parameters: dict[str, Tensor] = field(default_factory=dict)
     leaks: list[Leak] = field(default_factory=list)
-    #: The call around this one, and the numbers of autograd's nodes before its first and its last one.
+    #: The enclosing call, and the numbers of the autograd nodes before this call's first and last one.
     parent: Call | None = None
     first: int = 0
     last: int = 0
 
     @property
     def label(self) -> str:
-        """The name, followed by the number of the call if the module is called repeatedly."""
+        """Return the name, with the number of the call if the module is called repeatedly."""
         return f"{self.name or '(model)'}" + (f" (call {self.number + 1})" if self.number else "")
 
 
-#: The dtype that autocast computes in, None without.
+#: The dtype that autocast uses; None without autocast.
 Autocast: TypeAlias = torch.dtype | None
 
 
 class Recorder:
-    """Hooks on every module of a model within the context. ``calls`` are in the order in which they ended."""
+    """Hooks on every module of a model, within a context. ``calls`` are in the order in which they ended."""
 
     def __init__(self, model: nn.Module) -> None:
         self.calls: list[Call] = []
@@ -93,23 +93,23 @@ class Recorder:
         self._model = model
         self._open: list[Call] = []
         self._names = {id(module): name for name, module in model.named_modules()}
-        #: Of each open call: lists and dictionaries that it was given, their copies, and what these held.
+        #: For each open call: the lists and dictionaries passed to it, their copies, and the contents of these.
         self._handed: list[list[tuple[Any, Any, Any]]] = []
         self._repeated: list[Call] = []
-        #: Parameters that were replaced for each open call: the module, the name, and the original parameter.
+        #: Parameters replaced during each open call: the module, the name, and the original parameter.
         self._lent: list[list[tuple[nn.Module, str, Any]]] = []
-        #: By the number of an autograd node: the innermost call that made it.
+        #: Numbers of autograd nodes, and for each the innermost call that creates the nodes after it.
         self._starts: list[int] = []
         self._within: list[Call | None] = []
-        #: What autograd nodes stand for, and the nodes of the copies of outputs: the way in which tensors leave.
+        #: The tensors that autograd nodes stand for, and the nodes of copied outputs, the usual exits of tensors.
         self._spots: dict[tuple[Any, int], tuple[Call, bool, int]] = {}
         self._copies: dict[Any, Call] = {}
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recorder]:
-        """Install the hooks, and remove them at the end."""
+        """Install the hooks, and remove them on exit."""
         with contextlib.ExitStack() as stack:
-            # Autograd's nodes hold the hooks, which hold this object: a circle that Python does not see.
+            # Autograd nodes hold the hooks, which hold this object: a cycle that Python's garbage collector cannot see.
             stack.callback(self._spots.clear)
             stack.callback(self._copies.clear)
             for name, module in self._model.named_modules():
@@ -140,7 +140,7 @@ class Recorder:
         return args, kwargs
 
     def _named(self, value: Any) -> Any:
-        """Return what stands for a device, dtype or module among arguments."""
+        """Return the replacement for a device or module among arguments."""
         if isinstance(value, nn.Module):
             name = self._names.get(id(value))
             return value if name is None else Part(name)
@@ -154,14 +154,14 @@ class Recorder:
         (self._repeated if self.is_backward else self.calls).append(call)
         self._place(output, call)
         call.last = self._mark(call.parent)
-        output = mapped(output, _own, into_objects=False)  # apart from uses of the same tensor within the module
+        output = mapped(output, _own, into_objects=False)  # separates it from uses of the same tensor within the module
         self._watch(output, call.grad_outputs)
         self._place(output, call)
         self._copies |= {each.grad_fn: call for each in tensors_in(output, into_objects=False) if each.grad_fn}
         return output
 
     def _mark(self, within: Call | None) -> int:
-        """Note which call makes the autograd nodes from now on, and return the number of the last one before."""
+        """Note which call creates the autograd nodes from now on, and return the number of the last one before."""
         if self.is_backward or not torch.is_grad_enabled():
             return 0
         number = _number(torch.empty(0, requires_grad=True).view(0).grad_fn)
@@ -176,9 +176,9 @@ class Recorder:
                     self._spots.setdefault((each.grad_fn, each.output_nr), (call, is_input, place))
 
     def watch_leaks(self, results: Sequence[Tensor]) -> None:
-        """Have every call collect the gradients of tensors that leave it by another way than its output.
+        """Make every call collect the gradients of tensors that leave it other than through its output.
 
-        A module may keep a tensor as an attribute, and hooks take hidden states out of a model.
+        A module may keep a tensor as an attribute, and hooks may take hidden states out of a model.
         """
         pending, seen = [each.grad_fn for each in results], set()
         while pending:
@@ -194,7 +194,7 @@ class Recorder:
                     node.register_hook(functools.partial(_keep_of_edge, leak, place))
 
     def _left(self, user: Any, made: Any) -> Iterator[Call]:
-        """Yield the calls that made one node, where the other one, outside, uses its result in an unusual way."""
+        """Yield the calls that made one node if ``user``, outside, uses its result other than through the output."""
         at, by = _number(made), _number(user)
         call = self._within[bisect_right(self._starts, at - 1) - 1] if self._starts and self._starts[0] < at else None
         while call is not None and at <= call.last < by:
@@ -213,7 +213,7 @@ class Recorder:
         """Assign the gradients of recomputed (checkpointed) blocks to their first calls."""
         pending = list(self._repeated)
         for call in self.calls:
-            for again in pending:  # of the same module, and with the same result
+            for again in pending:  # the same module with the same result
                 ours, theirs = tensors_in(call.output), tensors_in(again.output)
                 if call.name != again.name or len(ours) != len(theirs) or not all(map(torch.equal, ours, theirs)):
                     continue
@@ -224,7 +224,7 @@ class Recorder:
                 break
 
     def take_left(self) -> None:
-        """Assign to a module called once the gradients of parameters that it reads past their names, as LSTM does."""
+        """Assign gradients of parameters read past their names, as by LSTM, to modules that are called only once."""
         once = Counter(call.name for call in self.calls)
         seen = {f"{call.name}.{name}" for call in self.calls for name in call.grad_parameters}
         modules = dict(self._model.named_modules())
@@ -234,7 +234,7 @@ class Recorder:
                     call.grad_parameters[name] = kept(parameter.grad)
 
     def _lend(self, module: nn.Module, call: Call) -> list[tuple[nn.Module, str, Any]]:
-        """Lend the module an alias of each parameter: the alias's gradient is what this call alone adds."""
+        """Give the module an alias of each parameter, whose gradient is the contribution of this call alone."""
         lent: list[tuple[nn.Module, str, Any]] = []
         if not torch.is_grad_enabled():
             return lent
@@ -257,7 +257,7 @@ class Recorder:
             call.grad_parameters[name] = kept(gradient) if known is None else known + kept(gradient)
 
     def _returning(self, _module: nn.Module, _args: Any, _output: Any) -> None:
-        """Restore a module's parameters, even if its forward ends early, as in a checkpointed block."""
+        """Restore a module's parameters, even if its forward exits early, as in a checkpointed block."""
         for part, key, before in reversed(self._lent.pop()):
             if before is None:
                 del part.__dict__[key]
@@ -266,7 +266,7 @@ class Recorder:
 
     @staticmethod
     def _watch(values: Any, gradients: list[Tensor | None]) -> None:
-        """Keep the gradients of tensors, except those in caches and the like, which other modules use too."""
+        """Record the gradients of tensors, except those in caches and similar objects, which other modules use too."""
         tensors, handed = tensors_in(values), {id(each) for each in tensors_in(values, into_objects=False)}
         gradients.extend([None] * len(tensors))
         for place, tensor in enumerate(tensors):
@@ -275,7 +275,7 @@ class Recorder:
 
 
 def _containers(value: Any) -> Iterator[list[Any] | dict[Any, Any]]:
-    """Yield the lists and dictionaries within arguments, to which a module may write."""
+    """Yield the lists and dictionaries among the arguments, which a module may modify."""
     if isinstance(value, list | dict):
         yield value
     if isinstance(value, list | tuple | dict):
@@ -284,7 +284,7 @@ def _containers(value: Any) -> Iterator[list[Any] | dict[Any, Any]]:
 
 
 def _write_back(original: Any, handed: Any, before: Any) -> None:
-    """Do to a list or dictionary of the caller what a module did to its copy."""
+    """Apply a module's changes of a copied list or dictionary to the caller's original."""
     keys = (lambda each: each.keys()) if isinstance(handed, dict) else (lambda each: range(len(each)))
     if len(handed) == len(before) and all(key in keys(before) and handed[key] is before[key] for key in keys(handed)):
         return
@@ -308,7 +308,7 @@ def _keep_of_edge(leak: Leak, place: int, grad_inputs: Sequence[Tensor | None], 
 
 
 def _number(node: Any) -> int:
-    """Return the number of an autograd node, in the order in which they are made; -1 if it has none, as a leaf."""
+    """Return the number of an autograd node, in order of creation; -1 if it has none, such as a leaf."""
     number = getattr(node, "_sequence_nr", lambda: -1)()
     return number if number < 1 << 63 else -1
 
@@ -316,7 +316,7 @@ def _number(node: Any) -> int:
 def call_again(
     module: nn.Module, call: Call, args: Any, kwargs: Any, within: contextlib.AbstractContextManager[Any]
 ) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
-    """Call a module with other arguments; return its output, and pairs of a tensor and the gradient that it had."""
+    """Call a module with other arguments; return its output, and pairs of tensors and their recorded gradients."""
     leaks = [(each.spot, each.gradient) for each in call.leaks if each.spot is not None]
     seen: dict[str, list[tuple[Any, Any]]] = {spot.name: [] for spot, _ in leaks}
     with contextlib.ExitStack() as stack:
@@ -336,12 +336,12 @@ def call_again(
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """Return a copy for one module, so that its gradient does not include other users of the tensor."""
+    """Return a copy for one module, so that its gradient excludes other uses of the tensor."""
     return tensor.clone() if tensor.requires_grad and torch.is_grad_enabled() else tensor
 
 
 def run(model: nn.Module, args: Any, kwargs: Any, autocast: Autocast, backward: bool) -> tuple[Any, list[Call]]:
-    """Run a model and record every call; on request also backwards, from fixed random gradients of its outputs."""
+    """Run a model and record every call; on request also backward, from fixed random gradients of its outputs."""
     recorder = Recorder(model)
     device = next((each.device.type for each in tensors_in((args, kwargs, list(model.parameters())))), "cpu")
     with recorder.recording():
@@ -358,12 +358,12 @@ def run(model: nn.Module, args: Any, kwargs: Any, autocast: Autocast, backward: 
 
 
 def seed_gradient(result: Tensor) -> Tensor:
-    """Return the gradient that a backward pass starts from: the same on every device and in every dtype."""
+    """Return the incoming gradient that a backward pass starts from: the same on every device and in every dtype."""
     with no_dispatch():
         values = torch.randn(result.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
     return values.to(dtype=result.dtype, device=result.device)
 
 
 def casting(device: str, autocast: Autocast) -> contextlib.AbstractContextManager[Any]:
-    """Return the autocast context, or none."""
+    """Return the autocast context, or an empty one."""
     return contextlib.nullcontext() if autocast is None else torch.autocast(device, dtype=autocast)

@@ -1,13 +1,13 @@
-"""Functions that have more than one right result: what PyTorch promises of each, in place of what it leaves open.
+"""Functions with more than one correct result: what PyTorch determines of each, and what it leaves open.
 
-The signs of singular vectors, the order among equal elements: a device may choose otherwise than the CPU. Compared is
-what any right choice gives: the product of the factors, the values at the indices. Source: the notes of PyTorch's
-documentation on each function.
+The signs of singular vectors, or the order of equal elements, may differ from the CPU's. Compared is what every correct
+choice has in common: the product of the factors, the values at the indices. Source: the notes in PyTorch's
+documentation of each function.
 
-Of functions that jump, a device may be on either side: ``(x / 0.1).floor()`` is off by 1 where x / 0.1 is rounded
-across a whole number, and right everywhere else. One such element among the reference runs says nothing of the others.
-So the function is computed again in float64 with every decision (of floor, a comparison, an argmax) moved by what may
-be off in the number it depends on, and nothing else: elements that change lie at a jump, and these are their values.
+At the jumps of a function, a device may be on either side: ``(x / 0.1).floor()`` has an error of 1 where x / 0.1 is
+rounded across an integer, and none elsewhere. Such an element among the reference runs says nothing about others.
+So the function is recomputed in float64 with every decision (of floor, a comparison, an argmax) moved by the possible
+error of the number it depends on, and nothing else: elements that change are at a jump, and these are their values.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from torch.overrides import TorchFunctionMode
 from pytest_ascend.precision.nested import mapped, tensors_in, widened
 from pytest_ascend.system.dispatching import EagerDispatchMode, Watch
 
-#: Operators with random results, which cannot be compared.
+#: Operators with random results, which are not comparable.
 RANDOM = frozenset((
     "native_dropout", "bernoulli", "bernoulli_", "rand", "randn", "randint", "rand_like", "randn_like",
     "randint_like", "multinomial", "normal", "normal_", "uniform_", "random_", "exponential_", "rrelu_with_noise",
     "randperm", "poisson",
 ))  # fmt: skip
-#: Those that draw on the CPU if no device is named: a function gives the same on any device.
+#: Operators that draw on the CPU if no device is named: a function then gives the same on any device.
 DRAWN_ON_CPU = frozenset(("rand", "randn", "randint", "randperm"))
 
 
@@ -43,7 +43,7 @@ class OperatorNames(Watch):
         super().__init__(lambda func, _: self.names.add(func.overloadpacket.__name__))
 
 
-#: Returns by name what is determined, given a result and the arguments of the call; all in float64 or integers.
+#: Returns the determined parts by name, given a result and the arguments of the call; all in float64 or integers.
 Promise: TypeAlias = Callable[..., dict[str, Tensor]]
 
 
@@ -102,7 +102,7 @@ def _sorted(result: Any, a: Tensor, dim: int = -1, *_: Any, **named: Any) -> dic
 
 
 def _argsort(result: Tensor, a: Tensor, dim: int = -1, *_: Any, **named: Any) -> dict[str, Tensor]:
-    if named.get("stable"):  # equal elements stay in their order
+    if named.get("stable"):  # equal elements keep their order
         return {"indices": result}
     return {"values at the indices": _at(a, result, dim), "indices, sorted": result.sort(dim).values}
 
@@ -154,7 +154,7 @@ def _unique(
 
 
 def _at(a: Tensor, indices: Tensor, dim: int) -> Tensor:
-    """Return the values at the indices; NaN for what is no index."""
+    """Return the values at the indices; NaN for an invalid index."""
     if not a.dim():
         return a
     valid = (indices >= 0) & (indices < a.shape[dim])
@@ -162,7 +162,7 @@ def _at(a: Tensor, indices: Tensor, dim: int) -> Tensor:
     return torch.where(valid, values, torch.nan if a.is_floating_point() else torch.iinfo(a.dtype).min)
 
 
-#: The functions and methods that leave something open, and what they leave open.
+#: The functions and methods that leave something open, with what they leave open.
 PROMISES: Mapping[Any, tuple[Promise, str]] = {
     each: (promise, free)
     for functions, promise, free in (
@@ -187,17 +187,17 @@ PROMISES: Mapping[Any, tuple[Promise, str]] = {
 
 @dataclass(frozen=True)
 class OpenCall:
-    """A call of such a function, with its arguments."""
+    """A call of a function that leaves something open."""
 
     promise: Promise
-    #: What is left open.
+    #: Description of what is left open.
     free: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     made: tuple[Tensor, ...]
 
     def determined(self, result: Any) -> dict[str, Tensor]:
-        """Return what is determined of a result, computed in float64 and rounded to the result's own dtype.
+        """Return the determined parts of a result, computed in float64 and rounded to the result's own dtype.
 
         Raises what torch raises for a result of another structure or shape.
         """
@@ -215,14 +215,14 @@ class OpenCalls(TorchFunctionMode):
         self._calls: list[OpenCall] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call a function, and keep the call if it leaves something open."""
+        """Call a function, and record the call if it leaves something open."""
         result = func(*args, **(kwargs or {}))
         if func in PROMISES:
             self._calls.append(OpenCall(*PROMISES[func], args, kwargs or {}, tuple(tensors_in(result))))
         return result
 
     def that_made(self, result: Any) -> OpenCall | None:
-        """Return the call whose whole result this is."""
+        """Return the call whose entire result this is."""
         parts = [id(each) for each in tensors_in(result)]
         return next((each for each in self._calls if parts and parts == [id(one) for one in each.made]), None)
 
@@ -238,12 +238,12 @@ def _is_inexact(value: Tensor) -> bool:
     return value.is_floating_point() or value.is_complex()
 
 
-#: All decisions moved up, all down, and each at random, twice: one that gives a fourth value depends on several jumps.
+#: All decisions moved up, all down, and each at random, twice: an element with a fourth value depends on several jumps.
 BRANCHINGS = 4
-#: A decision is moved by this multiple of the largest error that a reference run has in its number.
+#: A decision is moved by this multiple of the largest error of a reference run in the number it depends on.
 REACH = 4.0
 
-#: Gets an operator, its arguments and keywords, the number it decides by, and that number moved.
+#: Takes an operator, its arguments and keywords, the number that decides, and that number moved.
 _Decide: TypeAlias = Callable[..., Any]
 
 
@@ -270,8 +270,8 @@ def _divided(func: Any, args: Any, kwargs: Any, number: Tensor, moved: Tensor) -
     return torch.where(number.isfinite(), rounded(moved), func(*args, **kwargs))
 
 
-#: By operator: the number that decides (an argument by its place, or made of the first two), and how the operator is
-#: computed if that number is another.
+#: By operator: the number that decides (an argument's index, or a function of the first two arguments), and a function
+#: that computes the operator for another such number.
 DECIDING: Mapping[str, tuple[int | Callable[[Any, Any], Any], _Decide]] = {
     **dict.fromkeys(
         ("floor", "ceil", "round", "trunc", "sign", "sgn", "signbit", "heaviside", "bucketize", "argmax", "argmin"),
@@ -302,10 +302,10 @@ def deciding(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tenso
 
 
 class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
-    """A context in which operators decide by other numbers, in one of :data:`BRANCHINGS`.
+    """A context in which operators decide by moved numbers, in one of :data:`BRANCHINGS`.
 
-    ``seen`` are the numbers by which a reference run decided, one after another, in ``dtype``. Those that it knew
-    exactly are not moved.
+    ``seen`` are the numbers by which a reference run decided, in order of use, in ``dtype``. Numbers that were exact
+    there are not moved.
     """
 
     def __init__(self, way: int, dtype: torch.dtype, seen: Sequence[Tensor]) -> None:
@@ -313,12 +313,12 @@ class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         self.way, self.dtype, self.seen = way, dtype, [*seen]
 
     def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Compute one operator."""
+        """Run one operator."""
         number = deciding(func, args, kwargs)
         own = self.seen.pop(0) if number is not None and self.seen else None
         if number is None or (own is not None and own.shape != number.shape):
             return func(*args, **kwargs)
-        # Whether the dtype holds the numbers of the call exactly, as it does not hold 0.1.
+        # Whether the dtype represents the constants of the call exactly, unlike 0.1.
         exactly = all(not isinstance(x, float) or x == float(torch.tensor(x, dtype=self.dtype)) for x in args[:2])
         reach = self._reach(number, own, exactly=exactly)
         if reach is None:
@@ -327,7 +327,7 @@ class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         if is_inplace:
             name = name.removesuffix("_")
             func = getattr(getattr(torch.ops.aten, name), func._overloadname)  # noqa: SLF001
-        if self.way < 2 and not name.startswith("arg"):  # the largest stays the largest if all are moved
+        if self.way < 2 and not name.startswith("arg"):  # moving all alike would not change the largest
             signs: Any = 1 - 2 * self.way
         else:
             chance = torch.Generator().manual_seed(self.way)
@@ -336,7 +336,7 @@ class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         return args[0].copy_(found) if is_inplace else found
 
     def _reach(self, number: Tensor, own: Tensor | None, *, exactly: bool) -> Tensor | None:
-        """Return how far each number may be off; None if a reference run knew all of them exactly."""
+        """Return the possible error of each number; None if all were exact in a reference run."""
         finite = number.isfinite()
         usual = number.where(finite, 0).square().mean().sqrt() if number.numel() else 0.0
         size = number.abs().clamp_min(usual).where(finite, 0)
@@ -352,14 +352,14 @@ class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
 def without_jumps(
     actual: Tensor, expected: Tensor, runs: Sequence[Tensor], moved: Sequence[Tensor]
 ) -> tuple[Tensor, tuple[Tensor, ...]] | None:
-    """Return what is expected on the side of each jump that ``actual`` took, and runs with no errors but those there.
+    """Return the expected values on the side of each jump that ``actual`` took, and runs with errors of that side only.
 
-    ``moved`` are the results of all :data:`BRANCHINGS`. None if no element lies at a jump, or if some depend on
-    several, as a sum of rounded numbers does: then reference runs alone say how far off a device may be.
+    ``moved`` are the results of all :data:`BRANCHINGS`. None if no element is at a jump, or if some depend on several,
+    as a sum of rounded numbers does: then only the reference runs tell how large a device's error may be.
     """
     if len(moved) != BRANCHINGS or not actual.is_floating_point():
         return None
-    if any((each.isnan() & ~expected.isnan()).any() for each in moved):  # decisions that do not fit together
+    if any((each.isnan() & ~expected.isnan()).any() for each in moved):  # incompatible decisions
         return None
     wide = [_number(each) for each in (expected, *moved)]
     jumps = torch.stack([each != wide[0] for each in wide]).any(0)
@@ -393,6 +393,6 @@ def _number(values: Tensor) -> Tensor:
 
 
 def _side(values: Tensor, sides: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which side each value is nearest to, and how far from it."""
+    """Return the nearest side for each value, and the distance from it."""
     error, side = (sides - values).abs().min(0)
     return side, error

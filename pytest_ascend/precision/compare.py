@@ -1,4 +1,4 @@
-"""Compare what a device computed with what was expected."""
+"""Compare a device's results with the expected ones."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from pytest_ascend.precision.tallies import pieces
 from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
 from pytest_ascend.system.errors import UsageError
 
-#: Rules that compare a device with reference runs.
+#: Rules that compare a device's errors with those of reference runs.
 NEED_REFERENCE_RUNS = ("model", "ratio")
-#: A rejection below this multiple of the limit is narrow. Correct layers have reached 1.2. The same for tensors of so
-#: few elements that eight reference runs show few errors; two biases have reached 1.6.
+#: A rejection below this multiple of the limit is narrow; correct layers have reached 1.2. The same for tensors with so
+#: few elements that eight reference runs show few errors; two biases have reached 1.6. The last is that number.
 NARROWLY, NARROWLY_OF_FEW, FEW = 1.5, 4.0, 32
-#: How many wrong parts of a nested output a message shows in full.
+#: Number of wrong parts of a nested output that a message shows in full.
 SHOWN = 8
 
 
 class Samples(tuple[Any, ...]):
     """Several reference runs of one output: ``compare(actual, expected, reference_runs=Samples([first, second]))``.
 
-    A plain list of tensors means the same where ``expected`` is one tensor.
+    A plain list of tensors has the same meaning where ``expected`` is one tensor.
     """
 
 
@@ -55,16 +55,16 @@ def compare(
 ) -> Verdict:
     """Judge ``actual`` against ``expected``; both may be tensors, arrays, numbers, or structures of these.
 
-    ``expected`` is a float64 reference (of any floating ``actual``), or has the dtype that ``actual`` must have.
-    ``reference_runs`` is the result of a correct implementation (the CPU) for the same inputs in the same dtype, or
-    several as a list or :class:`Samples`; a reference of :func:`cpu_reference` brings its own. ``accumulation`` is the
-    number of terms in each sum (1: each element is computed by itself), ``scale`` the usual sum of their magnitudes.
-    With ``branching`` it is a gradient through ReLU, max pooling or other comparisons, which a correct device may
-    decide otherwise.
-    ``dtype``, ``device``, ``stride`` (True: as ``expected`` has it) and ``requires_grad`` are what PyTorch promises.
-    ``limits`` replaces numbers of the standard; a looser one needs a ``waiver``, the reason for it.
+    ``expected`` is a float64 reference (for ``actual`` in any floating-point dtype), or has the dtype required of
+    ``actual``. ``reference_runs`` is the result of a correct implementation (the CPU) for the same inputs in the same
+    dtype, or several of them as a list or :class:`Samples`; a reference of :func:`cpu_reference` includes its own.
+    ``accumulation`` is the number of terms in each sum (1: each element is computed by itself), ``scale`` the usual sum
+    of their magnitudes. With ``branching``, the result is a gradient through ReLU, max pooling or other comparisons,
+    which a correct device may decide otherwise. ``dtype``, ``device``, ``stride`` (True: that of ``expected``) and
+    ``requires_grad`` are what PyTorch promises. ``limits`` replaces numbers of the standard; a looser one needs a
+    ``waiver``, the reason for it.
 
-    Never raises for results that differ; raises :class:`UsageError` for what cannot be judged.
+    Never raises for results that differ; raises :class:`UsageError` for inputs that cannot be judged.
     """
     request = Request(
         standard=standard_of(standard),
@@ -90,13 +90,13 @@ def compare(
 
 
 def _source_of(expected: Any) -> Source | None:
-    """Return what computes the first part of a result, if that is a reference."""
+    """Return the source of the first part of a result, if that is a reference."""
     first = next(iter((children(expected) or {0: expected}).values()), None)
     return first.source if isinstance(first, Reference) else None
 
 
 def _of_choice(whole: Leaf, request: Request) -> Verdict | None:
-    """Judge the result of a function that leaves something open, such as signs, by what is determined of it."""
+    """Judge the determined parts of a result whose function leaves something open, such as signs."""
     source = _source_of(whole.expected)
     choice = source.choice(whole.expected) if source else None
     if choice is None:
@@ -104,7 +104,7 @@ def _of_choice(whole: Leaf, request: Request) -> Verdict | None:
     of, expected, free = choice
     try:
         actual = of(whole.actual)
-    except Exception:  # noqa: BLE001 - another structure, shape or dtype, which is told as such
+    except Exception:  # noqa: BLE001 - another structure, shape or dtype, which is reported as such
         return None
     verdicts = [_judge(leaf, request) for leaf in leaves(Leaf(whole.path, actual, expected))]
     verdict = joined(verdicts, whole.path, request.standard)
@@ -135,7 +135,7 @@ def _judge(leaf: Leaf, request: Request) -> Verdict:
 
 
 def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
-    """Judge with the reference's own reference runs; before rejecting, compute more of them."""
+    """Judge with the reference's own reference runs; compute more of them before rejecting."""
     expected, notes = leaf.expected, leaf.expected.source.notes
     own = replace(leaf, expected=plain(expected))
     actual = leaf.actual
@@ -148,7 +148,7 @@ def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
         said = "; ".join([expected.source.described(actual.dtype, len(reference_runs)), *notes])
         beside, sampled = replace(own, reference_runs=reference_runs), replace(request, sampled=len(reference_runs) > 1)
         verdict = _judge_numbers(beside, sampled, said)
-        of_rounding = (Rule.LARGEST_ULPS, Rule.RMS_ULPS, Rule.BIAS)  # in which reference runs have no part
+        of_rounding = (Rule.LARGEST_ULPS, Rule.RMS_ULPS, Rule.BIAS)  # which do not depend on reference runs
         if verdict.limit is None or (verdict.agrees and verdict.limit.name in map(str, of_rounding)):
             return verdict
         at_jumps = _at_jumps(beside, expected)
@@ -165,7 +165,7 @@ def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
 
 
 def _at_jumps(leaf: Leaf, reference: Reference) -> Leaf | None:
-    """Return what is expected on the sides of jumps that the result took; None for a function without any there."""
+    """Return the expected values on the sides of jumps that the result took; None if no element is at a jump."""
     actual, moved = leaf.actual, reference.moved(leaf.actual.dtype)
     if not moved or actual.shape != leaf.expected.shape:
         return None
@@ -176,8 +176,8 @@ def _at_jumps(leaf: Leaf, reference: Reference) -> Leaf | None:
 
 
 def _with_formula(verdict: Verdict, actual: torch.Tensor, expected: torch.Tensor, x: torch.Tensor | None) -> Verdict:
-    """Return a verdict whose pattern says so if a function of one number seems to have another formula."""
-    without_hf32 = verdict.pattern.partition(diagnosis.OF_HF32)[0]  # which has no smooth error
+    """Return the verdict, with a pattern that says so if a unary function seems to use another formula."""
+    without_hf32 = verdict.pattern.partition(diagnosis.OF_HF32)[0]  # HF32 causes no smooth error
     where, *causes = without_hf32.removesuffix("; ").split("; ")
     if x is None or verdict.limit is None or causes not in ([], [diagnosis.AS_OF_16_BITS]):
         return verdict
@@ -189,7 +189,7 @@ def _with_formula(verdict: Verdict, actual: torch.Tensor, expected: torch.Tensor
 
 
 def _judge_numbers(leaf: Leaf, request: Request, beside: str) -> Verdict:
-    """Judge tensors, arrays and numbers; ``beside`` says by what."""
+    """Judge tensors, arrays and numbers; ``beside`` describes the reference runs in the message."""
     number = torch.get_default_dtype()
     expected = as_tensor(leaf.expected, f"expected {leaf.path}", torch.float64)
     reference_runs = [as_tensor(each, f"reference run {leaf.path}", number) for each in leaf.reference_runs]
@@ -217,7 +217,7 @@ def _judge_numbers(leaf: Leaf, request: Request, beside: str) -> Verdict:
 
 
 def _beside(reference_runs: int, request: Request) -> str:
-    """Say which reference runs were used, and what would make the judgement sharper."""
+    """Describe the reference runs used, and what would make the judgement sharper."""
     if request.standard.rule not in NEED_REFERENCE_RUNS:
         return ""
     if reference_runs:
@@ -230,7 +230,7 @@ def _beside(reference_runs: int, request: Request) -> str:
     )
 
 
-#: What is compared by ``==``, not by numbers.
+#: Types compared by ``==``, not numerically.
 PLAIN = (type(None), str, bytes)
 
 
@@ -240,7 +240,7 @@ def _refused(path: str, wrong: Sequence[str], request: Request) -> Verdict:
 
 
 def joined(found: Sequence[Verdict], name: str, standard: Standard | None = None) -> Verdict:
-    """Return one verdict for several parts, none of which is nested."""
+    """Return one verdict for several parts that are not nested themselves."""
     if not found:
         label = standard_of(standard).label
         return Verdict(path=name, agrees=True, standard=label, headline="agrees: nothing to compare")
@@ -258,7 +258,7 @@ def joined(found: Sequence[Verdict], name: str, standard: Standard | None = None
 
 
 def _badness(verdict: Verdict) -> float:
-    """Sort key, larger is worse: wrong attributes and places of NaN, then how far a value exceeds its limit."""
+    """Return a sort key, larger for worse: wrong attributes and misplaced NaN, then the error relative to its limit."""
     if verdict.agrees:
         return verdict.metrics.get("limit_used", 0.0)
     if verdict.limit is None or not verdict.metrics:
@@ -266,18 +266,18 @@ def _badness(verdict: Verdict) -> float:
     return verdict.metrics.get("limit_used", 1.0)
 
 
-#: Elements compared at a time, and how many unequal ones are searched for a pattern.
+#: Elements compared at a time, and most unequal elements searched for a pattern.
 CHUNK, LOOKED_AT = 1 << 18, 1 << 16
 
 
 def judge_exact(path: str, tensors: Sequence[torch.Tensor], standard: Standard) -> Verdict:
-    """Judge tensors of one exact dtype and shape, actual and expected; an element may also equal that of those after.
+    """Judge tensors of an exact dtype and equal shape: actual, expected, and others that an element may equal instead.
 
-    Correct devices may choose differently among nearly equal values, as when picking the experts for a token.
+    Correct devices may choose differently among nearly equal values, as when selecting the experts for a token.
     """
     parts: list[tuple[Floats, Floats, Floats]] = []
     unequal, start = 0, 0
-    # Numpy has none of the shorter formats without a model of their own: their bits are compared.
+    # Numpy lacks the shorter formats without an error model: their bits are compared.
     plain = [each.view(torch.uint8) if each.dtype.is_floating_point else each for each in tensors]
     for ours, theirs, *others in pieces(plain, CHUNK):
         wrong = ours != theirs
@@ -293,7 +293,7 @@ def judge_exact(path: str, tensors: Sequence[torch.Tensor], standard: Standard) 
     metrics = {"count": float(start), "mismatches": float(unequal)}
     if not unequal:
         return Verdict(path=path, agrees=True, standard=label, headline="agrees", metrics=metrics)
-    # The element that is furthest off. Python's integers are used, since they do not overflow.
+    # The element with the largest error, by Python's integers, which do not overflow.
     seen = zip(sample.actual[:4096], sample.expected[:4096], strict=True)
     place = int(np.argmax(np.array([abs(int(a) - int(e)) for a, e in seen], dtype=np.float64)))
     verdict = Verdict(
@@ -315,27 +315,27 @@ def judge_exact(path: str, tensors: Sequence[torch.Tensor], standard: Standard) 
     return replace(verdict, message="\n".join(explain(verdict)))
 
 
-#: Figures whose distribution is reported, and at which percentiles.
+#: Metrics whose distribution is reported, and its percentiles.
 REPORTED_METRICS, PERCENTILES = ("limit_used", "max_abs", "rmse", "ulp_mean", "ulp_max", "cosine"), (0, 50, 90, 99, 100)
-#: The form of a sample.
+#: The required form of a sample.
 SAMPLE = "give (actual, expected) or (actual, expected, reference_run) for each"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassRate:
-    """One verdict per sample; ``figures`` maps each figure to its values at :data:`PERCENTILES`."""
+    """One verdict per sample; ``figures`` maps each metric to its values at :data:`PERCENTILES`."""
 
     verdicts: tuple[Verdict, ...]
     figures: Mapping[str, tuple[float, ...]]
 
     @property
     def passed(self) -> int:
-        """How many samples agree."""
+        """Return the number of samples that agree."""
         return sum(verdict.agrees for verdict in self.verdicts)
 
     @property
     def rate(self) -> float:
-        """The share of the samples that agree, from 0 to 1."""
+        """Return the share of samples that agree, from 0 to 1."""
         return self.passed / len(self.verdicts)
 
     def explain(self) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Where the wrong elements are, what that usually means, and whether a known deviation of the chip explains them.
 
-Deviations from what PyTorch promises are documented by the makers of chips. If the chip in use has one that explains a
-wrong result, the judge says so; the verdict stays the same. ``baselines/expectations.json`` lists the chips for which
-each deviation is documented.
+Chip makers document deviations from what PyTorch promises. If a deviation of the chip in use explains a wrong result,
+the judge says so; the verdict stays the same. ``baselines/expectations.json`` lists the chips for which each deviation
+is documented.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pytest_ascend.system.programs import for_now
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Wrong elements: their row-major positions and both values; ``total`` counts those left out, too."""
+    """Wrong elements: their row-major positions and both values; ``total`` includes those left out."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -37,7 +37,7 @@ class Sample:
     actual: Floats
     expected: Floats
     total: int
-    #: The number of elements of the tensor, and whether the sample has every wrong one.
+    #: The number of elements of the tensor, and whether the sample includes every wrong one.
     elements: int
     is_whole: bool
 
@@ -51,16 +51,16 @@ class Sample:
 
 
 def index_of(place: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the index of an element by its row-major position; () for that of a scalar."""
+    """Return the index of an element from its row-major position; () for a scalar."""
     return tuple(map(int, np.unravel_index(place, tuple(shape))))
 
 
-#: Elements listed for one comparison, and cells of the map of the wrong ones, down and across.
+#: Elements listed per comparison; rows and columns of the map of wrong elements.
 MOST_REPORTED, MAP_ROWS, MAP_COLUMNS = 8, 24, 48
 
 
 def worst_elements(sample: Sample) -> tuple[Worst, ...]:
-    """Return the worst wrong elements, misplaced NaN and Inf first."""
+    """Return the worst of the wrong elements, misplaced NaN and Inf first."""
     if not sample.places.size or not np.issubdtype(sample.actual.dtype, np.number):
         return ()
     form = "{}" if np.issubdtype(sample.actual.dtype, np.integer) else "{:.9g}"
@@ -78,7 +78,7 @@ def worst_elements(sample: Sample) -> tuple[Worst, ...]:
 
 
 def map_of(sample: Sample) -> tuple[str, ...]:
-    """Return a map of the wrong elements, for a Verdict; empty if the sample does not have all of them."""
+    """Return a map of the wrong elements, for a Verdict; empty if the sample does not include all of them."""
     if not sample.is_whole or not sample.places.size or sample.elements < 2:
         return ()
     width = sample.shape[-1]
@@ -109,7 +109,7 @@ def _everywhere(sample: Sample) -> str:
 
 
 def _run(sample: Sample) -> str:
-    """One contiguous block in memory order, at the end, at the start or within."""
+    """Return a text if they are one contiguous block in memory order: at the end, at the start or within."""
     first, last = int(sample.places[0]), int(sample.places[-1])
     if not sample.is_whole or last - first + 1 != sample.total:
         return ""
@@ -121,7 +121,7 @@ def _run(sample: Sample) -> str:
 
 
 def _slices(sample: Sample) -> str:
-    """Whole rows, columns or planes: few different indices in one dimension."""
+    """Return a text if they are entire rows, columns or planes: few different indices in one dimension."""
     if len(sample.shape) < 2 or not sample.is_whole:
         return ""
     for axis, (size, index) in enumerate(zip(sample.shape, np.unravel_index(sample.places, sample.shape), strict=True)):
@@ -134,7 +134,7 @@ def _slices(sample: Sample) -> str:
 
 
 def _box(sample: Sample) -> str:
-    """A rectangular block."""
+    """Return a text if they are a rectangular block."""
     if len(sample.shape) < 2 or not sample.is_whole:
         return ""
     index = np.unravel_index(sample.places, sample.shape)
@@ -146,7 +146,7 @@ def _box(sample: Sample) -> str:
 
 
 def _every(sample: Sample) -> str:
-    """Equal distances from one to the next."""
+    """Return a text if they are at equal distances."""
     if sample.places.size < 3:
         return ""
     step = int(np.gcd.reduce(np.diff(sample.places)))
@@ -155,19 +155,19 @@ def _every(sample: Sample) -> str:
 
 
 def _one_index(sample: Sample) -> str:
-    """Scattered, but all in one row, column or plane."""
+    """Return a text if they are scattered, but all in one row, column or plane."""
     for axis, index in enumerate(np.unravel_index(sample.places, sample.shape) if len(sample.shape) > 1 else ()):
         if sample.places.size >= 4 and np.unique(index).size == 1:
             return f"only at index {int(index[0])} of dimension {axis}"
     return ""
 
 
-#: Checks of where the wrong elements are, from the most specific to the least.
+#: Checks of where the wrong elements are, from the most specific to the least specific.
 PLACES: tuple[Callable[[Sample], str], ...] = (_everywhere, _run, _slices, _box, _every, _one_index)
 
 
 def causes(actual: Floats, expected: Floats, dtype: str) -> Iterator[str]:
-    """Yield the usual causes of a result's wrong values, most specific first."""
+    """Yield the usual causes of such wrong values, the most specific first."""
     if not np.issubdtype(actual.dtype, np.number):
         return
     ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
@@ -224,7 +224,7 @@ def _unrelated(ours: Floats, theirs: Floats) -> bool:
     return lengths > 0 and abs(float(ours @ theirs)) < 0.5 * lengths
 
 
-#: Tests of wrong values (float64, finite ones only) for a usual cause: the first that applies is reported.
+#: Tests of wrong values (float64, only finite ones) for common causes: the first that applies is reported.
 CAUSES: tuple[tuple[Callable[[Floats, Floats], bool], str], ...] = (
     (
         lambda ours, theirs: bool(np.all(ours == 0) and np.any(theirs)),
@@ -242,20 +242,20 @@ CAUSES: tuple[tuple[Callable[[Floats, Floats], bool], str], ...] = (
     (_unrelated, "hardly related to what was expected (cosine below 0.5)"),
 )
 
-#: Significand bits of formats in which float32 results are silently computed, and their names.
+#: Formats in which float32 results are silently computed: significand bits and names.
 SHORTER = {8: "bfloat16", 11: "float16 or a 10-bit mantissa (TF32, HF32)", 12: "an 11-bit mantissa (HF32)"}
 OF_HF32 = "as of products in HF32"
-#: What the size of the errors alone says.
+#: The cause suggested by the size of the errors alone.
 AS_OF_16_BITS = "errors as large as those of a 16-bit format or a 10-bit mantissa"
-#: Below this share of the mean square, the squared differences of neighbouring errors show a smooth function: of
-#: independent errors the expected share is 2 (von Neumann's ratio).
+#: Errors are a smooth function if the mean squared difference of neighbours is below this share of the mean square;
+#: for independent errors the expected share is 2 (von Neumann's ratio).
 _SMOOTH = 0.1
 
 
 def formula_of(x: Floats, actual: Floats, expected: Floats) -> str:
-    """Return a sentence if the error of a function of one number is a smooth function of it; "" if it is not.
+    """Return a sentence if the error of a unary function is a smooth function of the input; "" otherwise.
 
-    ``x``, ``actual`` and ``expected`` are flat arrays of float64. Roundings have no such error, another formula has.
+    ``x``, ``actual`` and ``expected`` are flat float64 arrays. Rounding errors are not smooth; another formula's are.
     """
     order = np.argsort(x, kind="stable")
     order = order[np.isfinite(x[order]) & np.isfinite(actual[order]) & np.isfinite(expected[order])]
@@ -271,7 +271,7 @@ def formula_of(x: Floats, actual: Floats, expected: Floats) -> str:
 
 
 def _by_digits(ours: Floats, theirs: Floats, dtype: str) -> str:
-    """Judge by the size of the relative error, or by low bits that are all zero."""
+    """Return a cause by the size of the relative error, or by low bits that are all zero; "" if there is none."""
     digits = {"float64": 53, "float16": 11, "bfloat16": 8}.get(dtype, 24)  # bits of the significand
     some = ours[ours != 0][:4096]
     if some.size >= 16:
@@ -291,13 +291,13 @@ def _by_digits(ours: Floats, theirs: Floats, dtype: str) -> str:
     return ""
 
 
-#: Judges a result. Arguments: path, actual, expected, reference_runs, how.
+#: Judges a result. Arguments: path, actual, expected, reference_runs, request.
 Judge: TypeAlias = Callable[[str, Tensor, Tensor, Sequence[Tensor], Request], Verdict]
 
 #: The ratio of a float16 rounding to a float32 rounding.
 _WIDER = 2.0**13
-#: Limits of the error model that are multiples of a rounding, or of a reference run's error; and those for sums: the
-#: factors are rounded once, however many are added up in float32.
+#: Limits of the error model that are multiples of a rounding, or of a reference run's error; and limits of sums, whose
+#: factors are rounded once, however many terms are added in float32.
 _OF_ROUNDINGS = (
     *("element_ulps", "rms_ulps", "bias_ulps", "approximation_ulps", "sampled_ulps"),
     *("largest", "sampled_largest", "block", "rms"),
@@ -306,25 +306,25 @@ _OF_SUMS = ("sums", "sums_rms")
 
 
 def _finite(actual: Tensor, expected: Tensor) -> Tensor:
-    """Return where a number stands for NaN, or for an infinity of its sign."""
+    """Return where a finite number replaces NaN, or an infinity of its sign."""
     infinite = expected.isinf() | (expected.abs() > torch.finfo(actual.dtype).max)
     return actual.isfinite() & (expected.isnan() | (infinite & (actual.signbit() == expected.signbit())))
 
 
 def _flushed(actual: Tensor, expected: Tensor) -> Tensor:
-    """Return where zero stands for a subnormal number."""
+    """Return where zero replaces a subnormal number."""
     return (actual == 0) & (expected != 0) & (expected.abs() < torch.finfo(actual.dtype).tiny)
 
 
-#: Deviation -> the elements (of actual and expected) in which it may show.
+#: For each deviation, a mask of the elements (of actual and expected) in which it may occur.
 SHOWN_AT: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {SATURATES: _finite, FLUSHES: _flushed}
 
 
 def of_chip() -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return where the NPU of this process computes otherwise than PyTorch promises; nothing without one.
+    """Return how the NPU of this process deviates from what PyTorch promises; nothing without an NPU.
 
-    The deviations that are documented for the chip (sources: ``docs/expectations.md``), and the names of the settings
-    that let it use HF32 now.
+    Returns the deviations documented for the chip (sources: ``docs/expectations.md``), and the names of the settings
+    that allow HF32 at present.
     """
     npu = getattr(torch, "npu", None) if "torch_npu" in sys.modules else None
     if npu is None or not npu.is_initialized():
@@ -339,15 +339,15 @@ def of_chip() -> tuple[frozenset[str], tuple[str, ...]]:
 
 @contextlib.contextmanager
 def without_hf32(device: str | torch.device) -> Iterator[str]:
-    """Have an NPU multiply float32 as float32, as ``pytest --ascend`` does, and restore the settings at the end.
+    """Make an NPU multiply float32 in float32, as ``pytest --ascend`` does, and restore the settings on exit.
 
-    Yields a sentence on what was changed, "" for nothing, as on the CPU.
+    Yields a sentence on what was changed, or "" if nothing was, as on the CPU.
     """
     if str(device).startswith("cpu"):
         yield ""
         return
     if str(device).startswith("npu") and "torch_npu" in sys.modules:
-        torch.zeros(1, device=device)  # the settings of an NPU that is not in use yet cannot be read
+        torch.zeros(1, device=device)  # settings can be read only after the NPU is in use
     changed = of_chip()[1]
     parts = [getattr(torch.npu, name.split(".")[2]) for name in changed]  # type: ignore[attr-defined]
 
@@ -359,15 +359,15 @@ def without_hf32(device: str | torch.device) -> Iterator[str]:
         yield f"{' and '.join(changed)} switched off for this comparison: HF32 has 10 or 11 bits" if changed else ""
 
 
-#: The dtypes that are examined, and up to how many elements: examining needs tensors of the same size.
+#: The dtypes examined, and most elements: examining needs tensors of the same size.
 LOOKED_AT, ELEMENTS = (torch.float16, torch.bfloat16, torch.float32), 1 << 24
 
 
 def explained(verdict: Verdict, tensors: Sequence[Tensor], request: Request, judge: Judge) -> Verdict:
-    """Return a disagreeing verdict; its pattern names the fewest deviations that explain all of it, if any do.
+    """Return a disagreeing verdict with a pattern that names the fewest deviations that explain all of it, if any do.
 
-    ``tensors`` are the actual result, the expected one and the reference runs, of one shape. Where the chip may use
-    HF32 and that explains it, the pattern names the setting.
+    ``tensors`` are the actual result, the expected one and the reference runs, all of one shape. If the chip may use
+    HF32 and that explains the result, the pattern names the setting.
     """
     actual, (documented, hf32) = tensors[0], of_chip()
     if actual.dtype not in LOOKED_AT or actual.numel() > ELEMENTS or not (documented or hf32):

@@ -1,8 +1,8 @@
-"""The errors of a result: every figure in one pass, or a quick look.
+"""The errors of a result: every metric in one pass, or a quick look.
 
-Most results need no more than the look: they are equal, or differ only by rounding or sums. Each chunk is read while it
-is in a core's cache: the differences and their extremes, the squares of the expected values, and, unless an error
-exceeds two units in the last place (ulp), the errors in ulp. What this cannot decide, :func:`measure` does.
+For most results the quick look suffices: they are equal, or differ only by rounding or sums. Each chunk is read while
+it is in a core's cache: the differences and their extremes, the squares of the expected values, and, unless an error
+exceeds two units in the last place (ulp), the errors in ulp. Where this cannot decide, :func:`measure` does.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from torch import Tensor
 from pytest_ascend.precision.formats import INTEGERS, Floats, Format
 from pytest_ascend.precision.tallies import EXACT_UP_TO, SHARES, WORDS, Dense, Sums, pieces, products
 
-#: Elements of a chunk, so that its arrays stay in a core's cache; and of one of a quick look, which does little with
-#: each: smaller ones have threads wait for each other's Python.
+#: Elements of a chunk, chosen so that its arrays stay in a core's cache, and of a quick look's chunk: this does little
+#: per element, so that with smaller chunks threads would wait for each other's Python code.
 CHUNK, LOOK = 3 << 13, 12 << 13
-#: From so many elements on, so many threads share the work.
+#: Least elements for which the work is shared, and number of threads.
 PARALLEL_FROM, THREADS = 1 << 21, min(4, os.cpu_count() or 1)
-#: Below this, every figure is computed in float64, whatever the inputs are.
+#: Up to this many elements, every metric is computed in float64, whatever the dtype of the inputs.
 WIDE_UP_TO = 1 << 16
 
-#: Gets every chunk of finite pairs (float64), actual and expected, with the reference runs there, finite or not.
+#: Receives every chunk of finite pairs (float64), actual and expected, with the reference runs there, finite or not.
 Observer: TypeAlias = Callable[..., None]
 
 
@@ -44,7 +44,7 @@ class Measurement:
     nonfinite: Nonfinite
 
     def merge(self, other: Measurement) -> None:
-        """Add the results for the elements that follow."""
+        """Add the results for the following elements."""
         self.actual.merge(other.actual)
         for ours, theirs in zip(self.reference_runs, other.reference_runs, strict=True):
             ours.merge(theirs)
@@ -54,14 +54,14 @@ class Measurement:
 def measure(
     actual: Tensor, expected: Tensor, reference_runs: Sequence[Tensor], form: Format, observer: Observer | None = None
 ) -> Measurement:
-    """Measure real floating-point tensors of equal shape; ``form`` is the format that defines ulps."""
+    """Measure real floating-point tensors of equal shape; ``form`` is the format that defines the ulp."""
     block = block_size(actual.numel()) if reference_runs and actual.numel() > EXACT_UP_TO // 32 else 0
     tensors = [actual, expected, *reference_runs]
     work = work_dtype(tensors)
     size = CHUNK if work is torch.float32 else CHUNK // 2
 
     def part(of: Sequence[torch.Tensor], start: int) -> Measurement:
-        """Measure tensors whose first element is number ``start``, in chunks of ``size`` elements."""
+        """Measure tensors whose first element has number ``start``, in chunks of ``size`` elements."""
         beside, dense = [Sums(form, is_reference_run=True, block=block) for _ in reference_runs], None
         found = Measurement(Sums(form, block=block), beside, Nonfinite())
         with np.errstate(all="ignore"):
@@ -95,7 +95,7 @@ def measure(
     else:
         found = part(tensors, 0)
     special = found.nonfinite
-    if special.shared_nan and not special.explains_nan(form):  # then these are mismatches, too
+    if special.shared_nan and not special.explains_nan(form):  # then these are mismatches as well
         if special.first < 0 or special.first_shared < special.first:
             special.first, special.first_is = special.first_shared, (NAN, FINITE)
         special.mismatches += special.shared_nan
@@ -103,9 +103,9 @@ def measure(
 
 
 def measured_equal(actual: torch.Tensor, expected: torch.Tensor, form: Format) -> Measurement | None:
-    """Return the result of :func:`measure` at once for tensors of one dtype with equal bits; None for others.
+    """Return what :func:`measure` would, for tensors of the same dtype and bits; None for others.
 
-    The magnitudes of the expected values are not measured, since there is no error to compare them with.
+    The magnitudes of the expected values are left out, since there is no error to compare with them.
     """
     if (actual.dtype, actual.device) != (expected.dtype, expected.device):
         return None
@@ -120,24 +120,24 @@ def measured_equal(actual: torch.Tensor, expected: torch.Tensor, form: Format) -
 
 
 def block_size(elements: int) -> int:
-    """Return the size of a block of neighbours: 256, or more in large tensors, so that it divides a chunk."""
+    """Return the size of a block of neighbours: 256, or more in large tensors; it divides a chunk."""
     return min(max(256, 1 << (max(elements - 1, 1) >> 17).bit_length()), CHUNK // 6)
 
 
 def work_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
-    """Return float32 if it holds all the inputs exactly and they are many, else float64."""
+    """Return float32 if it represents all inputs exactly and they are many, else float64."""
     if tensors[0].numel() <= WIDE_UP_TO or any(each.dtype is torch.float64 for each in tensors):
         return torch.float64
     return torch.float32
 
 
 def _finite(actual: torch.Tensor, expected: torch.Tensor, form: Format) -> torch.Tensor:
-    """Return where both are finite in ``form``."""
+    """Return the indices at which both are finite in ``form``."""
     return torch.nonzero(torch.isfinite(actual) & (expected.abs() <= form.largest)).reshape(-1)
 
 
 def _add_finite(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start: int) -> None:
-    """Process the pairs in which both are finite, as float64."""
+    """Add the pairs in which both are finite, in float64."""
     places = _finite(actual, expected, sums.format)
     ours, theirs = actual[places].double(), expected[places].double()
     is_overflow = torch.isinf(ours - theirs)
@@ -169,7 +169,7 @@ NAMES = ("a number", "NaN", "+Inf", "-Inf")
 
 @dataclass(slots=True)
 class Nonfinite:
-    """Counts of NaN and Inf on both sides, and of the elements in which the sides differ."""
+    """Counts of NaN and Inf on both sides, and of elements in which the sides differ."""
 
     nan_actual: int = 0
     nan_expected: int = 0
@@ -178,12 +178,12 @@ class Nonfinite:
     mismatches: int = 0
     first: int = -1
     first_is: tuple[int, int] = (FINITE, FINITE)
-    #: Elements in which reference runs are NaN too although a number is expected; and the first of them.
+    #: Elements in which reference runs are NaN too although a number is expected, and the first of them.
     shared_nan: int = 0
     first_shared: int = -1
 
     def explains_nan(self, form: Format) -> bool:
-        """Whether an overflow, or a non-finite input, may have caused NaN where a number is expected."""
+        """Return whether an overflow or a non-finite input may have caused NaN where a number is expected."""
         return form.has_short_range or self.nan_expected > 0 or self.inf_expected > 0
 
     def merge(self, other: Nonfinite) -> None:
@@ -215,10 +215,10 @@ class Nonfinite:
 
 
 def accepts(actual: Floats, expected: Floats, reference_runs: Sequence[Floats], form: Format) -> Mask:
-    """Return where the kind of value is right: as expected, as in a reference run, or one rounding away from it.
+    """Return where the kind of value is correct: as expected, as in a reference run, or one rounding away from it.
 
-    A reference run counts because a float64 reference has no overflow of intermediate values. NaN where a number is
-    expected, shared with reference runs, is decided at the end of the pass.
+    Reference runs count because a float64 reference has no overflow of intermediate values. Whether NaN shared with
+    reference runs is accepted where a number is expected is decided at the end of the pass.
     """
     is_actual = classes(actual)
     agrees: Mask = is_actual == classes(expected, form.largest)
@@ -232,20 +232,20 @@ def accepts(actual: Floats, expected: Floats, reference_runs: Sequence[Floats], 
 
 
 def classes(values: Floats, largest: float = sys.float_info.max) -> npt.NDArray[np.int64]:
-    """Return the class of each value: finite, NaN, plus or minus Inf; beyond ``largest`` numbers overflow."""
+    """Return the class of each value: finite, NaN, plus or minus Inf; numbers beyond ``largest`` overflow."""
     return np.select([np.isnan(values), values > largest, values < -largest], [NAN, PLUS_INF, MINUS_INF], FINITE)
 
 
-#: From this error in ulp on, a shared direction of roundings is not judged.
+#: From this error in ulp on, a common direction of roundings is not judged.
 FAR = 2.0
 
 
 def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_rounding: bool) -> Sums | None:
-    """Measure two contiguous tensors of equal shape on the CPU; return None if all figures are needed.
+    """Measure two contiguous tensors of equal shape on the CPU; return None if all metrics are needed.
 
-    With ``only_rounding`` it stops as soon as rounding alone cannot explain an error. Of the sums it has what judges a
-    rounding: those in ulp are complete only if no error is :data:`FAR`, and ``abs_argmax`` is the first element of the
-    chunk with the largest error (see :func:`furthest_of`).
+    With ``only_rounding``, stop as soon as rounding alone cannot explain an error. The sums hold what judging a
+    rounding needs: those in ulp are complete only if no error reaches :data:`FAR`, and ``abs_argmax`` is the first
+    element of the chunk with the largest error (see :func:`furthest_of`).
     """
     work = work_dtype((actual, expected))
     ours, theirs = actual.reshape(-1), expected.reshape(-1)
@@ -254,7 +254,7 @@ def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_roundi
     share = -(-length // THREADS // size) * size if length >= PARALLEL_FROM else length
 
     def part(start: int) -> Sums:
-        """Look at a thread's share, from element number ``start`` on."""
+        """Look at one thread's share, which begins at element ``start``."""
         found, arrays = Sums(form), [torch.empty(size, dtype=work) for _ in range(3)]
         with np.errstate(all="ignore"):
             for at in range(start, min(start + share, length), size):
@@ -281,9 +281,9 @@ def furthest_of(found: Sums, actual: Tensor, expected: Tensor) -> int:
 
 
 def _look(found: Sums, arrays: Sequence[Tensor], actual: Tensor, expected: Tensor, start: int) -> None:
-    """Add a chunk whose first element is number ``start``, in arrays of its size or larger, of the working dtype.
+    """Add a chunk whose first element has number ``start``, using arrays of its size or larger, of the working dtype.
 
-    The largest error is infinite if all figures are needed: a value is not finite, or too large for the format.
+    The largest error becomes infinite if all metrics are needed: a value is not finite, or too large for the format.
     """
     work, length, form = arrays[0].dtype, actual.numel(), found.format
     difference = arrays[0][:length]

@@ -1,7 +1,7 @@
-"""Functions computed another way: for lack of a CPU kernel, or of a quick one, or as CANN computes them.
+"""Other ways to compute functions: where the CPU lacks a kernel or a fast one, and by CANN's formulas.
 
-A result that disagrees with PyTorch's is judged again, by the references of CANN's formula. If it agrees with these,
-the deviation is known; if not, the case fails. So nothing hides behind a known deviation.
+A result that disagrees with PyTorch's is judged again with references by CANN's formula. If it agrees with these, the
+deviation is known; if not, the case fails. So a known deviation hides nothing else.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.system.dispatching import HALF, EagerDispatchMode, lacks_half, slow_dtypes, without_modes
 from pytest_ascend.system.programs import for_now
 
-#: torch's message for a kernel without a dtype.
+#: Messages of torch for a kernel that does not support a dtype.
 _LACKS = re.compile(r"not implemented for|Double|float64|Could not run|expected .* dtype|to be (Float|BFloat)", re.I)
 
 
 def grouped_mm(
     left: Tensor, right: Tensor, *, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
 ) -> Tensor:
-    """Multiply group by group: rows of ``left`` up to each offset by the matrix of their group."""
+    """Multiply group by group: the rows of ``left`` up to each offset by the matrix of their group."""
     ends = [] if offs is None else offs.tolist()
     spans = list(zip([0, *ends[:-1]], ends, strict=False))
     if offs is None:
@@ -47,7 +47,7 @@ def grouped_mm(
 
 
 def geglu(x: Tensor, dim: int = -1, approximate: int = 1, activate_left: bool = False) -> tuple[Tensor, Tensor]:
-    """Return one half gated by the GELU of the other, and that GELU, as torch_npu's ``npu_geglu`` does."""
+    """Return one half gated by the GELU of the other, and this GELU, like torch_npu's ``npu_geglu``."""
     left, right = x.chunk(2, dim)
     if activate_left:
         left, right = right, left
@@ -56,24 +56,24 @@ def geglu(x: Tensor, dim: int = -1, approximate: int = 1, activate_left: bool = 
 
 
 def swiglu(x: Tensor, dim: int = -1) -> Tensor:
-    """Return what torch_npu's ``npu_swiglu`` does: SiLU of the first half times the second."""
+    """Return SiLU of the first half times the second half, like torch_npu's ``npu_swiglu``."""
     left, right = x.chunk(2, dim)
     return functional.silu(left) * right
 
 
 def rms_norm(x: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
-    """Return what torch_npu's ``npu_rms_norm`` does: the normalized values, and one over the root mean square."""
+    """Return the normalized values, and one over the root mean square, like torch_npu's ``npu_rms_norm``."""
     over = (x.square().mean(tuple(range(-gamma.dim(), 0)), keepdim=True) + epsilon).rsqrt()
     return x * over * gamma, over
 
 
 def rotary_mul(x: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
-    """Return what torch_npu's ``npu_rotary_mul`` does in its mode "half"."""
+    """Return the result of torch_npu's ``npu_rotary_mul`` in its mode "half"."""
     left, right = x.chunk(2, -1)
     return x * r1 + torch.cat((-right, left), -1) * r2
 
 
-#: Functions by name that only an NPU has, or that the CPU lacks in some dtypes.
+#: Functions, by name, that exist only on an NPU, or that the CPU lacks in some dtypes.
 STAND_INS: Mapping[str, Callable[..., Any]] = {
     "_grouped_mm": grouped_mm,
     "grouped_mm": grouped_mm,
@@ -85,16 +85,16 @@ STAND_INS: Mapping[str, Callable[..., Any]] = {
 
 
 def without_onednn() -> contextlib.AbstractContextManager[None]:
-    """Compute with torch's own kernels."""
+    """Compute with torch's own kernels instead of oneDNN's."""
     onednn: Any = torch.backends.mkldnn
     return for_now(functools.partial(setattr, onednn, "enabled"), False, onednn.enabled)
 
 
 class kernel_fallbacks(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
-    """A context in which functions that the CPU lacks are computed another way; ``notes`` records which.
+    """A context in which functions that the CPU lacks are computed in other ways; ``notes`` collects their names.
 
     Functions without a definition here are computed in float32 instead of float64 or 16 bits; under autocast, in one
-    dtype where the CPU refuses two. Raises torch's error if that does not help. With ``wide``, float64 stays float64
+    dtype where the CPU refuses two. Raises torch's error if that does not help. With ``wide``, float64 remains float64
     where a model casts to float32, as many do for a norm or a loss.
     """
 
@@ -103,20 +103,20 @@ class kernel_fallbacks(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
         self.notes, self.wide = notes, wide
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call a function; another way if it fails for lack of a kernel."""
+        """Call a function; compute it in another way if it fails for lack of a kernel."""
         kwargs = kwargs or {}
         if self.wide and args and isinstance(args[0], Tensor) and args[0].dtype is torch.float64:
             if func is Tensor.float:
                 return args[0]
             args, kwargs = tree_map(lambda each: torch.float64 if each is torch.float32 else each, (args, kwargs))
         try:
-            # oneDNN's LSTM is a single operator, in which nothing can be summed in another order
+            # oneDNN's LSTM is a single operator, whose order of summation cannot be changed
             is_closed = getattr(func, "__name__", "") == "lstm"
             with without_onednn() if is_closed else contextlib.nullcontext():
                 return func(*args, **kwargs)
         except (RuntimeError, NotImplementedError, ValueError) as error:
             if "could not create a primitive" in str(error):
-                # oneDNN lacks a kernel on this processor, as LSTM's in bfloat16 on some
+                # oneDNN lacks a kernel on this processor, such as LSTM's in bfloat16 on some
                 with without_onednn():
                     return func(*args, **kwargs)
             name = str(getattr(func, "__name__", func)).partition(".")[0]
@@ -140,16 +140,16 @@ class kernel_fallbacks(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
 
 
 def writes(name: str) -> bool:
-    """Whether a function of this name changes its first argument."""
+    """Return whether a function of this name modifies its first argument."""
     return name.startswith("__set") or (name.endswith("_") and not name.endswith("__"))
 
 
 def _of_one_dtype(func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
-    """Return what computes a function of floating tensors of two dtypes, under autocast or in float64; else None.
+    """Return a function that computes in one dtype what mixes two, under autocast or in float64; None otherwise.
 
-    Elsewhere autocast casts to the widest (PyTorch's Autocast Op Reference: ``bilinear``, ``dot``, ``index_put``), or a
-    kernel takes both (NPUs: ``index_add``, ``layer_norm``); the CPU refuses them. A model in float64 still makes
-    tensors of float32 itself. What is written to keeps its dtype.
+    On other devices, autocast casts to the widest dtype (PyTorch's Autocast Op Reference: ``bilinear``, ``dot``,
+    ``index_put``), or a kernel accepts both (NPUs: ``index_add``, ``layer_norm``); the CPU refuses them. A model in
+    float64 still creates float32 tensors itself. A tensor that is written to keeps its dtype.
     """
     dtypes = {each.dtype for each in tensors_in((args, dict(kwargs))) if each.is_floating_point()}
     if len(dtypes) < 2 or (autocast_of("cpu") is None and torch.float64 not in dtypes):
@@ -164,7 +164,7 @@ def _of_one_dtype(func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) ->
 
 
 def autocast_of(device_type: str) -> torch.dtype | None:
-    """Return the dtype of the active autocast for a device type; None without."""
+    """Return the dtype of the active autocast for a device type; None without autocast."""
     with contextlib.suppress(RuntimeError, TypeError):
         if torch.is_autocast_enabled(device_type):
             return torch.get_autocast_dtype(device_type)
@@ -176,11 +176,11 @@ ROUNDED_ELSEWHERE = frozenset(("addmv", "addr", "mv"))
 
 
 class autocast_elsewhere(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
-    """A context in which autocast on the CPU does what it does on NPUs and GPUs, where the lists differ.
+    """A context in which autocast on the CPU behaves like on NPUs and GPUs, where their lists of operators differ.
 
-    Some products have rounded inputs. ``pinverse`` is on the CPU's list of float32 alone; ``linalg.pinv``, the same
-    products after a decomposition, is on none. ``cross_entropy`` takes logarithms in the logits' dtype: torch gives the
-    inner softmax the dtype of its input, and the CPU's autocast widens that input first.
+    Some products have rounded inputs. ``pinverse`` is only on the CPU's float32 list; ``linalg.pinv``, the same
+    products after a decomposition, is on no list. ``cross_entropy`` takes logarithms in the logits' dtype: torch gives
+    the inner softmax the dtype of its input, which the CPU's autocast widens first.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -192,7 +192,7 @@ class autocast_elsewhere(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
             with torch.autocast("cpu", enabled=False):
                 return func(*rounded[0], **rounded[1])
         if name == "pinverse":
-            # Dispatch modes would hide from autocast the products within.
+            # Dispatch modes would hide the inner products from autocast.
             with without_modes():
                 return torch.linalg.pinv(*args, **{"rcond": 1e-15, **kwargs} if len(args) == 1 else kwargs)
         dtype = getattr(args[0], "dtype", None) if name == "cross_entropy" and args else None
@@ -203,7 +203,7 @@ class autocast_elsewhere(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
 
 
 class without_float64(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
-    """A context in which what is to be float64 is float32: NPUs lack most of float64, and models avoid it there.
+    """A context in which float64 is replaced by float32: NPUs lack most of float64, and models avoid it there.
 
     The frequencies of diffusers' rotary positions, for example, are float64 on the CPU and float32 on an NPU.
     """
@@ -215,22 +215,22 @@ class without_float64(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
         return func(*args, **kwargs)
 
 
-#: Products, beside convolutions. Attention is none of them: its kernels round inside, as those of chips do.
+#: Products other than convolutions. Attention is excluded: its kernels round inside, as on chips.
 _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm"}
 
 
 class products_in_float32(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
-    """Within this context the CPU computes products in float32 and rounds them once, as a cube unit does.
+    """A context in which the CPU computes products in float32 and rounds them once, as a cube unit does.
 
-    It does so in dtypes that it would multiply element by element, which takes up to 70 times as long, and for
-    convolutions in 16 bits: oneDNN's (torch 2.13, a CPU with AMX) end the process, or read memory that nobody wrote,
-    where a window sees nothing but padding.
+    This applies to dtypes that the CPU would multiply elementwise, which takes up to 70 times as long, and to 16-bit
+    convolutions: oneDNN's (torch 2.13, a CPU with AMX) crash, or read uninitialized memory, where a window covers only
+    padding.
     """
 
     def handle(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Compute one operator."""
+        """Run one operator."""
         name = str(getattr(function, "overloadpacket", "")).removeprefix("aten.")
-        if name == "native_batch_norm_backward":  # torch's kernel misreads one sample whose channels come last
+        if name == "native_batch_norm_backward":  # torch's kernel misreads a single channels-last sample
             args = [*(each.contiguous() for each in args[:2]), *args[2:]]
         of: Collection[torch.dtype] = slow_dtypes() if name in _PRODUCTS else HALF if "convolution" in name else ()
         dtype = next((each.dtype for each in args if _is_of(of, each)), None) if of else None
@@ -254,8 +254,8 @@ _GELUS = frozenset({"gelu", "gelu_", "gelu_backward"})
 class products_in_halves(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
     """A context in which the CPU rounds the factors of float32 products to half precision, as some chips do.
 
-    ``used`` tells whether it rounded any. What errors of this size become within a network is seen only by computing
-    it: a batch norm over few elements multiplies them.
+    ``used`` tells whether it rounded any. How errors of this size grow within a network shows only when it is computed:
+    a batch norm over few elements multiplies them.
     """
 
     way = "halves"
@@ -273,7 +273,7 @@ class products_in_halves(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         super().__exit__(*exception)  # type: ignore[no-untyped-call]
 
     def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Compute one operator."""
+        """Run one operator."""
         if multiplies(str(func).removeprefix("aten.")):
             args, kwargs = mapped((args, dict(kwargs)), self._rounded)
         return func(*args, **kwargs)
@@ -286,10 +286,10 @@ class products_in_halves(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
 
 
 class cann_formulas(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
-    """A context in which the CPU computes by CANN's formulas; ``used`` tells whether it computed any.
+    """A context in which the CPU computes by CANN's formulas; ``used`` tells whether it used any.
 
-    Where results are compared with stored ones, which are PyTorch's, ``on_device`` has the device compute PyTorch's
-    formula by other operators instead.
+    For comparisons with stored results, which are PyTorch's, ``on_device`` makes the device compute PyTorch's formula
+    from other operators instead.
     """
 
     def __init__(self, *, on_device: bool = False) -> None:
@@ -300,11 +300,11 @@ class cann_formulas(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
     def __enter__(self) -> Any:
         _active.append(self)
 
-        # A model may keep it. It is copied with the model, and must not take a copy of this object along.
+        # A model may keep this function. It is copied with the model, but must not copy this object.
         def gelu(*args: Any, **kwargs: Any) -> Any:
             return self._call(self._usual, "gelu", *args, **kwargs) if self in _active else self._usual(*args, **kwargs)
 
-        # torch forgets the mode where a reentrant checkpoint computes again, within a backward pass.
+        # torch forgets the mode when a reentrant checkpoint recomputes within a backward pass.
         functional.gelu = gelu
         return super().__enter__()  # type: ignore[no-untyped-call]
 
@@ -337,15 +337,15 @@ _active: list[cann_formulas | products_in_halves] = []
 
 
 def active() -> str:
-    """Return what computes otherwise than usual: "reference", "device" or, for the reference, "halves"; "" for none."""
+    """Return the active formulas: "reference", "device" or, for the reference, "halves"; "" for the usual ones."""
     return _active[-1].way if _active else ""
 
 
 def once(function: Callable[P, R], *, of: str = "reference") -> Callable[P, R]:
-    """Return a function that keeps its results, as functools.cache does, but not those by other formulas.
+    """Return a caching form of a function, like functools.cache, with separate results for other formulas.
 
-    ``of`` says whether it computes on the "device" or a "reference": the other's formulas change nothing. A kept
-    result that another formula made counts as its use, as if it was computed again.
+    ``of`` says whether it computes on the "device" or a "reference": formulas for the other one have no effect. A
+    cached result by another formula counts as a use of it, as if it were recomputed.
     """
 
     ways = (of, "halves") if of == "reference" else (of,)

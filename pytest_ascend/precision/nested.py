@@ -15,15 +15,15 @@ from torch.nn.utils.rnn import PackedSequence
 
 from pytest_ascend.system.errors import UsageError
 
-#: Deeper structures are assumed to contain themselves.
+#: Deeper structures are assumed to be recursive.
 DEEPEST = 64
-#: What replaces a part of a structure.
+#: Replaces a part of a structure.
 Change: TypeAlias = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A place where ``actual`` or ``expected`` is not a container, with the reference runs' values there.
+    """A path at which ``actual`` or ``expected`` is not a container, with the reference runs' values there.
 
     Where two structures differ, ``mismatch`` says how, and there are no values.
     """
@@ -38,9 +38,9 @@ class Leaf:
 def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf]:
     """Walk the structures of ``whole`` together, and yield their leaves.
 
-    Lists and tuples (named ones too) are matched by position, mappings and dataclasses by name; a mapping matches a
-    dataclass, and any sequence another. What one dataclass lacks is None, as in outputs of transformers. Raises
-    :class:`UsageError` for an endless structure, and for a reference run of another structure than the expected value.
+    Lists and tuples (also named ones) are matched by position, mappings and dataclasses by name; a mapping matches a
+    dataclass, and any sequence another. Fields that one dataclass lacks are None, as in outputs of transformers. Raises
+    :class:`UsageError` for a recursive structure, and if a reference run's structure is not that of the expected value.
     """
     if depth > DEEPEST:
         raise UsageError(f"{whole.path[:80]}… is nested more than {DEEPEST} deep", hint="does this output hold itself?")
@@ -92,16 +92,16 @@ def children(value: Any) -> dict[Any, Any] | None:
 
 
 def _without_empty(part: Any) -> Any:
-    """Return a list of an object's with None for objects that have no tensors, as some layers of a cache."""
+    """Return a list attribute with None for objects without tensors, such as some layers of a cache."""
     if not isinstance(part, list | tuple):
         return part
     return [None if hasattr(each, "__dict__") and not tensors_in(each) else each for each in part]
 
 
 def padding(value: Any) -> torch.Tensor | None:
-    """Return which rows of a packed sequence are no padding; None for anything else, and for one without padding.
+    """Return a mask of a packed sequence's rows that are not padding; None for anything else, or without padding.
 
-    torch_npu packs sequences with their padding, and tells so nowhere: its LSTM expects it.
+    torch_npu packs sequences with their padding and does not document it; its LSTM expects the padding.
     """
     if not isinstance(value, PackedSequence):
         return None
@@ -111,13 +111,13 @@ def padding(value: Any) -> torch.Tensor | None:
 
 
 def holds_padding(value: Any) -> bool:
-    """Whether a packed sequence in a structure of tuples, lists and mappings has its padding."""
+    """Return whether a packed sequence in nested tuples, lists and mappings includes its padding."""
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     return padding(value) is not None or any(map(holds_padding, parts))
 
 
 def is_holder(value: Any, depth: int = 0) -> bool:
-    """Whether an object of an unknown class has tensors among its attributes, as a cache has."""
+    """Return whether an object of an unknown class has tensors among its attributes, as a cache does."""
     if isinstance(value, type | torch.nn.Module) or callable(value) or not hasattr(value, "__dict__"):
         return False
     return any(_holds_tensors(part, depth) for part in vars(value).values())
@@ -134,12 +134,12 @@ def _holds_tensors(value: Any, depth: int) -> bool:
 
 
 def mapped(value: Any, apply: Change, *, into_objects: bool = True, others: Change | None = None) -> Any:
-    """Return the same structure with ``apply`` done to each tensor in it.
+    """Return the same structure with ``apply`` called on each tensor in it.
 
-    ``others`` is done to what is neither a tensor nor has parts: devices, dtypes, modules, strings, numbers.
+    ``others`` is called on leaves other than tensors: devices, dtypes, modules, strings, numbers.
 
-    ``into_objects`` copies objects of unknown classes, such as caches, with their tensors; without it they are passed
-    on unchanged, so that their holders see what is written to them.
+    ``into_objects`` copies objects of unknown classes, such as caches, with their tensors; otherwise they are passed on
+    unchanged, so that their owners see what is written to them.
     """
 
     def again(part: Any) -> Any:
@@ -148,7 +148,7 @@ def mapped(value: Any, apply: Change, *, into_objects: bool = True, others: Chan
     if isinstance(value, torch.Tensor):
         return apply(value)
     if isinstance(value, Mapping):
-        # Constructed anew, a model output has the order of its fields, in whatever order they were set.
+        # Reconstructed, a model output has the order of its fields, in whatever order they were set.
         order = [each.name for each in fields(value) if each.name in value] if is_dataclass(value) else ()
         return _mapping(value, {key: again(value[key]) for key in dict.fromkeys([*order, *value])})
     if isinstance(value, list | tuple):
@@ -171,7 +171,7 @@ def _mapped_object(value: Any, again: Change, into_objects: bool, others: Change
 
 
 def _mapping(value: Any, parts: dict[Any, Any]) -> Any:
-    """Return a mapping of the same class: model outputs are constructed from their fields, others are filled."""
+    """Return a mapping of the same class: model outputs are constructed from their fields, others are copied."""
     if type(value) is dict:
         return parts
     if is_dataclass(value):
@@ -183,7 +183,7 @@ def _mapping(value: Any, parts: dict[Any, Any]) -> Any:
 
 
 def _with(value: Any, parts: Mapping[str, Any]) -> Any:
-    """Return a copy of an object with other attributes; its own device and dtype follow those of the tensors."""
+    """Return a copy of an object with other attributes; its device and dtype attributes follow its tensors."""
     made = copy.copy(value)
     first = next((each for each in parts.values() if isinstance(each, torch.Tensor)), None)
     before = next((each for each in vars(value).values() if isinstance(each, torch.Tensor)), None)
@@ -197,7 +197,7 @@ def _with(value: Any, parts: Mapping[str, Any]) -> Any:
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a floating tensor as float64, a complex one as complex128, any other unchanged."""
+    """Return a floating-point tensor as float64, a complex one as complex128, any other unchanged."""
     if tensor.is_complex():
         return tensor.to(torch.complex128)
     return tensor.double() if tensor.is_floating_point() else tensor
@@ -226,7 +226,7 @@ def _parts_of_run(reference_runs: Any, expected: Any, path: str) -> dict[Any, An
 
 
 def kind(value: Any) -> str:
-    """Describe the kind of a value."""
+    """Describe what kind of value this is."""
     if isinstance(value, torch.Tensor | None):
         return "None" if value is None else "a tensor"
     parts, name = children(value), type(value).__name__

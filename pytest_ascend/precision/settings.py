@@ -1,4 +1,4 @@
-"""How a comparison is to be judged, checked before anything is computed: by a standard, a row of ``standards.json``."""
+"""How to judge a comparison, validated before anything is computed: by a standard, a row of ``standards.json``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pytest_ascend.system.bundled import table
 from pytest_ascend.system.errors import UsageError, choice
 
 Numbers = Mapping[str, float]
-#: For dtypes without a row of their own; the standard that judges by default.
+#: The key for dtypes without a row of their own; the default standard.
 ANY, DEFAULT = "any", "error-model"
 
 
@@ -28,7 +28,7 @@ ANY, DEFAULT = "any", "error-model"
 class Standard:
     """A rule with its numbers by dtype. ``rule`` names the function in :mod:`pytest_ascend.precision.floating`.
 
-    ``upper`` names the numbers for which larger is looser; for the others smaller is.
+    ``upper`` names the numbers that are looser if they are larger; the others are looser if they are smaller.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Standard:
 
     @property
     def label(self) -> str:
-        """Name and revision, as in reports."""
+        """Return name and revision, as in reports."""
         return f"{self.name}@{self.revision}"
 
     def numbers(self, dtype: str) -> Numbers:
@@ -56,13 +56,13 @@ class Standard:
 
 
 def _standard(*, dtypes: list[str], limits: dict[str, list[float | str]], upper: list[str], **row: str) -> Standard:
-    """Return a row of ``standards.json``, whose limits have a number for each dtype."""
+    """Return a standard from a row of ``standards.json``, whose limits have a number for each dtype."""
     numbers = {dtype: {key: _number(each[at]) for key, each in limits.items()} for at, dtype in enumerate(dtypes)}
     return Standard(**row, limits=MappingProxyType(numbers), upper=frozenset(upper))
 
 
 def _number(given: float | str) -> float:
-    """Return a number, or what a text says: "2^-10" or "10 * 2^-10"."""
+    """Return a number, parsed if it is a string such as "2^-10" or "10 * 2^-10"."""
     if not isinstance(given, str):
         return given
     factor, _, exponent = given.partition("2^")
@@ -81,7 +81,7 @@ _ROWS = (
     *(_standard(**row) for row in table("precision/standards.json")),
 )
 
-#: Every standard by name and revision; a bare name stands for its last revision.
+#: Every standard by name and revision; a bare name stands for its latest revision.
 STANDARDS: Mapping[str, Standard] = MappingProxyType({row.label: row for row in _ROWS})
 
 
@@ -99,7 +99,7 @@ def standard_of(name: str | Standard | None) -> Standard:
 def adjusted(standard: Standard, dtype: str, limits: Mapping[str, float], waiver: str) -> Standard:
     """Return the standard with some of its numbers replaced for ``dtype``.
 
-    A tighter number needs no reason; a looser one is a waiver, and raises :class:`UsageError` without one.
+    A tighter number needs no reason; a looser one needs a waiver, without which :class:`UsageError` is raised.
     """
     numbers = standard.numbers(dtype)
     if not limits:
@@ -114,10 +114,10 @@ def adjusted(standard: Standard, dtype: str, limits: Mapping[str, float], waiver
 
 
 def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch.Tensor:
-    """Return a tensor for anything that holds numbers; a Python float takes the dtype ``number``.
+    """Return a tensor for anything that holds numbers; a Python float gets the dtype ``number``.
 
-    Memory-mapped files stay mapped: of a numpy.memmap, or a slice of a safetensors file (opened for "pt"), only the
-    pages in use are in memory. Raises :class:`UsageError` for anything else.
+    Memory-mapped files stay mapped: only the pages in use of a numpy.memmap, or of a slice of a safetensors file
+    (opened for "pt"), are in memory. Raises :class:`UsageError` for anything else.
     """
     if callable(getattr(value, "get_shape", None)) and callable(getattr(value, "get_dtype", None)):
         value = value[...]  # a view of the mapped file
@@ -138,24 +138,24 @@ def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch
         return torch.tensor(value, dtype=number if isinstance(value, float) else None, device="cpu")
     if isinstance(value, np.ndarray | np.generic):
         with contextlib.suppress(TypeError), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # it is only read
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # it is never written
             array = np.asarray(value)
             array = array.astype(array.dtype.newbyteorder("="), copy=min(array.strides, default=0) < 0)
-            return torch.from_numpy(array)  # which takes neither foreign bytes nor negative strides
+            return torch.from_numpy(array)  # it supports neither foreign byte order nor negative strides
     hint = "give tensors, arrays, numbers, or structures of these"
     raise UsageError(f"{path} is {kind(value)}, which holds no numbers that can be compared", hint=hint)
 
 
-#: The kind of numbers of a dtype; those of any other are its own. Dtypes of one kind can be compared by value.
+#: The kind of a dtype, by default the dtype itself. Dtypes of the same kind can be compared by value.
 _KINDS = dict.fromkeys(FORMATS, "floating") | dict.fromkeys(REAL_PARTS, "complex")
 
 
 def differences(
     actual: torch.Tensor, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], promise: Request, *given: Any
 ) -> Iterator[str]:
-    """Yield what is wrong with the attributes of ``actual``; ``given`` are the original values of it and ``expected``.
+    """Yield the wrong attributes of ``actual``; ``given`` are the original values of ``actual`` and ``expected``.
 
-    Beside a float64 reference any floating dtype is right, unless one is promised or reference runs have one.
+    With a float64 reference any floating-point dtype is correct, unless one is promised or reference runs have one.
     """
     dtype: Any = reference_runs[0].dtype if reference_runs else expected.dtype
     if promise.dtype is not None:
@@ -196,13 +196,13 @@ def _checked(stride: Any, actual: torch.Tensor) -> tuple[int, ...]:
 
 
 def significant(shape: Sequence[int], stride: Sequence[int]) -> list[int]:
-    """Return the strides of dimensions with more than one element: the others have no effect."""
+    """Return the strides of dimensions with more than one element; the others have no effect."""
     return [step for size, step in zip(shape, stride, strict=False) if size > 1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """How to judge: the standard, its changed limits with the reason for looser ones, and what is known.
+    """How to judge: the standard, changed limits with the reason for looser ones, and known properties of the result.
 
     Raises :class:`UsageError` for contradictory settings.
     """
@@ -210,11 +210,11 @@ class Request:
     standard: Standard
     limits: Mapping[str, float] = field(default_factory=dict)
     waiver: str = ""
-    #: As :func:`pytest_ascend.precision.compare` takes them; where the scale is not given, the expected values tell it.
+    #: As in :func:`pytest_ascend.precision.compare`; a missing scale is derived from the expected values.
     accumulation: int | None = None
     scale: float | None = None
     branching: bool = False
-    #: What PyTorch promises of an output besides its values; None if not checked.
+    #: Promised attributes of an output other than its values; None if not checked.
     dtype: str | None = None
     device: str | None = None
     stride: bool | tuple[int, ...] | None = None
@@ -249,10 +249,10 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """What is known about a result besides its values, with the ``request`` to judge it.
+    """Properties of a result other than its values, with the ``request`` to judge it.
 
-    ``finer``: whether the expected values are of a finer format than the judged one; ``distinct``: how many different
-    expected values a sample holds; ``approximated``: whether the results have errors that no exact rounding has.
+    ``finer``: whether the expected values have a finer format than the judged ones; ``distinct``: the number of
+    distinct expected values in a sample; ``approximated``: whether the errors exceed those of correct rounding.
     """
 
     format: Format
@@ -268,7 +268,7 @@ def _is_number(value: Any) -> bool:
 
 
 def explain(verdict: Verdict) -> Iterator[str]:
-    """Yield lines on the difference, its place and the rule; for a verdict that agrees, its figures."""
+    """Yield lines on the difference, its place and the rule; for a verdict that agrees, its metrics."""
     yield f"{verdict.path}: {verdict.headline}"
     if verdict.worst is not None:
         place = f"[{', '.join(map(str, verdict.worst.index))}]"

@@ -1,11 +1,11 @@
-"""Running sums over pairs of finite values, from which every figure follows, and how errors are distributed.
+"""Running sums over pairs of finite values, from which every metric is derived, and the distribution of errors.
 
 A chunk is added by vector operations on arrays that fit a core's cache. numpy and torch share the arrays; each step
 uses the faster one (torch: sums, bounds and counting; numpy: the rest). Both release the GIL, so that threads run in
 parallel.
-Sums are in float32 for float32 inputs; if they under- or overflow, they are computed again in float64. Within an octave
-(the numbers between two powers of two) the unit in the last place is constant, so that a table of errors by octave
-suffices for an error model and for percentiles. Of small tensors every error is kept.
+Sums are in float32 for float32 inputs; if they under- or overflow, they are recomputed in float64. Within an octave
+(the numbers between two powers of two) the unit in the last place is constant, so a table of errors by octave is
+enough for an error model and for percentiles. For small tensors every error is stored.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from torch import Tensor
 
 from pytest_ascend.precision.formats import Floats, Format, Ints
 
-#: Up to this many elements, each is kept; more are counted in bins.
+#: Up to this many elements, each error is stored; more are counted in bins.
 EXACT_UP_TO = 1024
-#: The exponent that stands for zero: octave 0, which also has the subnormals of the working dtype.
+#: The biased exponent that stands for zero as octave 0, which includes the subnormals of the working dtype.
 ZERO_EXPONENT = 1023
-#: Bins of the error in ulp: eight per octave from 2**-8 to 2**40. The lowest also has everything below it.
+#: Bins of the error in ulp: eight per octave from 2**-8 to 2**40. The lowest includes everything below it.
 BINS, LOWEST_ULP_EXPONENT = 384, -8
-#: About here the last bin begins, without an upper end; the largest error of an octave is kept separately.
+#: The last bin begins about here and has no upper end; the largest error of an octave is stored separately.
 BEYOND_ULPS = 2.0 ** (BINS // 8 - 1 + LOWEST_ULP_EXPONENT)
 _EDGES = np.ldexp(1 + np.arange(1, BINS + 1) % 8 / 8, np.arange(1, BINS + 1) // 8 + LOWEST_ULP_EXPONENT)
-#: The lower and the upper bounds of the bins, in ulp; upper ones are excluded. The lowest bin counts as no error.
+#: The lower (inclusive) and upper (exclusive) bounds of the bins, in ulp. The lowest bin counts as no error.
 _BOUNDS = np.stack([np.append(0.0, _EDGES[:-1]), np.append(0.0, _EDGES[1:])])
 
 
@@ -45,17 +45,17 @@ class Entries(NamedTuple):
 
 @dataclass(slots=True)
 class Spread:
-    """The table during a pass: counts from the key ``_lowest`` on."""
+    """The table during a pass: counts for keys from ``_lowest`` on."""
 
     _lowest: int = 0
     _table: Ints | None = None
     _exact: list[tuple[Ints, Floats]] = field(default_factory=list)
     _entries: Entries | None = None
-    #: The largest error of each octave with one beyond the bins: for small expected values, ulps are tiny.
+    #: The largest error of each octave that exceeds the bins: for small expected values, ulps are tiny.
     _beyond: dict[int, float] = field(default_factory=dict)
 
     def add(self, octaves: Ints, ulps: Floats) -> None:
-        """Add a few elements: the octave of each expected value (its exponent's bits as float64) and its error."""
+        """Add some elements: the octave of each expected value (the exponent bits as float64) and its error in ulp."""
         if self._table is None and sum(each[1].size for each in self._exact) + ulps.size <= EXACT_UP_TO:
             self._exact.append((octaves, ulps))
             self._entries = None
@@ -91,7 +91,7 @@ class Spread:
         self.note_beyond(octaves, ulps)
 
     def note_beyond(self, octaves: Ints, ulps: Floats) -> None:
-        """Keep the largest of these errors by octave; those below BEYOND_ULPS, which have bins, do no harm."""
+        """Store the largest of these errors by octave; those below BEYOND_ULPS, which have bins, are ignored."""
         self._entries = None
         for octave in np.unique(octaves[ulps >= BEYOND_ULPS]).tolist():
             self._beyond[octave] = max(self._beyond.get(octave, 0.0), float(ulps[octaves == octave].max()))
@@ -130,13 +130,13 @@ def percentile(entries: Entries, share: float) -> float:
     return float(entries.lower[order][np.searchsorted(below, share * below[-1])]) if below.size else 0.0
 
 
-#: Percentiles of the error in every verdict.
+#: Percentiles of the error that every verdict reports.
 PERCENTILES = (50.0, 99.0, 99.9)
 _NAMES, _RANKS = tuple(f"ulp_p{each:g}" for each in PERCENTILES), np.array(PERCENTILES) / 100
 
 
 def percentiles(entries: Entries) -> dict[str, float]:
-    """Return by name the error in ulp at each of :data:`PERCENTILES`, rounded up to a bin of the table."""
+    """Return, by name, the error in ulp at each of :data:`PERCENTILES`, rounded up to a bin of the table."""
     if not entries.counts.size:
         return dict.fromkeys(_NAMES, 0.0)
     if entries.upper is entries.lower:  # element by element
@@ -148,21 +148,21 @@ def percentiles(entries: Entries) -> dict[str, float]:
     return dict(zip(_NAMES, values.tolist(), strict=True))
 
 
-#: Relative errors whose share is counted, as is common: 0.1 %, 0.5 % and 1 %.
+#: Common thresholds of the relative error, for which the share of elements within is counted: 0.1 %, 0.5 %, 1 %.
 SHARES = (0.001, 0.005, 0.01)
 
 
 @dataclass(slots=True)
 class Sums:
-    """Sums of one side (a device's values, or a reference run) against the expected values.
+    """Sums for one side (a device's values, or a reference run) compared with the expected values.
 
     Errors are ``abs(actual - expected)``; errors in ulp are divided by the unit in the last place of ``format`` at
     ``expected``. All sums are over finite pairs. ``outward`` counts an error away from zero as positive, ``upward`` one
-    towards plus infinity, each as at most one ulp: their means show a wrong rounding mode.
+    towards plus infinity, each capped at one ulp: their means reveal a wrong rounding mode.
     """
 
     format: Format
-    #: Whether this is a reference run, of which only what the model needs is summed.
+    #: Whether this is a reference run, for which only the sums that the model needs are computed.
     is_reference_run: bool = False
     count: int = 0
     abs_sum: float = 0.0
@@ -184,11 +184,11 @@ class Sums:
     spread: Spread = field(default_factory=Spread)
     #: Elements in a block of neighbours; 0 without blocks.
     block: int = 0
-    #: Mean square of the errors and of the ulp in each block, chunk by chunk; NaN in chunks with non-finite values.
+    #: Mean squares of the errors and of the ulp in each block, chunk by chunk; NaN for chunks with non-finite values.
     blocks: list[tuple[Floats, Floats]] = field(default_factory=list)
 
     def merge(self, other: Sums) -> None:
-        """Add the sums over the elements that follow."""
+        """Add the sums over the following elements."""
         if other.abs_max > self.abs_max or self.abs_argmax < 0:
             self.abs_argmax = other.abs_argmax
         for name in SUMMED:
@@ -198,17 +198,17 @@ class Sums:
         self.spread.merge(other.spread)
 
 
-#: Fields that are added up when sums are merged; of those with "max", the larger one counts.
+#: Fields that are added when sums are merged; for those with "max", the larger value is kept.
 SUMMED = tuple(each.name for each in fields(Sums) if each.name.endswith(("_sum", "_max", "count", "blocks")))
 
-#: Elements in a piece copied from a device other than the CPU: few transfers, little memory.
+#: Elements per piece copied from a device other than the CPU: few transfers, little memory.
 FETCHED_AT_A_TIME = 1 << 20
 
 
 def pieces(tensors: Sequence[Tensor], size: int, dtype: torch.dtype | None = None) -> Iterator[list[Tensor]]:
     """Yield flat pieces of at most ``size`` elements of tensors of equal shape, in row-major order, on the CPU.
 
-    With ``dtype`` they are converted. Contiguous CPU tensors are not copied; of others, one piece at a time is.
+    With ``dtype`` they are converted. Contiguous CPU tensors are not copied; others are copied one piece at a time.
     """
     length = tensors[0].numel()
     if any(each.device.type != "cpu" for each in tensors) and size < FETCHED_AT_A_TIME:
@@ -226,16 +226,16 @@ def pieces(tensors: Sequence[Tensor], size: int, dtype: torch.dtype | None = Non
             yield from pieces(part if row <= size else [each[0] for each in part], size, dtype)
 
 
-#: Sums of float32 squares between these bounds are accurate enough.
+#: Between these bounds, sums of squares are accurate enough in float32.
 SAFE = (1e-20, 1e30)
-#: The longest dot product that BLAS computes in one thread.
+#: The longest dot product that BLAS computes in a single thread.
 PART = 1 << 13
-#: The range of errors in ulp that the spread's table resolves.
+#: The range of errors in ulp that the distribution's table resolves.
 SPREAD_RANGE = (2.0**LOWEST_ULP_EXPONENT, 2.0 ** (LOWEST_ULP_EXPONENT + BINS // 8) * (1 - 2.0**-24))
 
 
 class Word(NamedTuple):
-    """The layout of a float: its integer type, the bits of the significand, the exponent's bias and its bits set."""
+    """The layout of a float: its integer type, the bits of the significand, the exponent's bias and bit mask."""
 
     integer: type[Any]
     shift: int
@@ -257,7 +257,7 @@ class Dense:
         self._octaves, self._mask = np.empty(size, self._word.integer), np.empty(size, np.bool_)
 
     def add(self, sums: Sums, actual: Tensor, expected: Tensor, start: int) -> bool:
-        """Add a chunk (contiguous, on the CPU) to ``sums``; its first element is number ``start``.
+        """Add a chunk (contiguous, on the CPU) to ``sums``; its first element has number ``start``.
 
         Returns False, with nothing added, if the chunk has NaN, Inf, or values that overflow in the format.
         """
@@ -296,7 +296,7 @@ class Dense:
         return True
 
     def _add_spread(self, sums: Sums, *, is_equal: bool = False) -> None:
-        """Add errors in ulp to the distribution: a few one by one, many by their bins."""
+        """Add errors in ulp to the distribution: few one by one, many by their bins."""
         word = self._word
         if self._keeps_each:
             errors = np.zeros(self.size) if is_equal else self._ulps.astype(np.float64)
@@ -311,7 +311,7 @@ class Dense:
             sums.spread.count(torch.from_numpy(keys))
 
     def _note_beyond(self, sums: Sums, furthest: float, lowest: float) -> None:
-        """Keep errors too large for the spread's bins: the expected value is then much smaller than the error."""
+        """Store errors too large for the bins, where the expected value is much smaller than the error."""
         bound = furthest * 2.0**sums.format.digits / BEYOND_ULPS
         if lowest < bound:
             places = np.flatnonzero((self._magnitude < bound) & (self._error > 0))
@@ -320,8 +320,8 @@ class Dense:
             sums.spread.note_beyond(self._octaves[places] // BINS, ulps)
 
     def _add_figures(self, sums: Sums, actual: Tensor, expected: Tensor, lowest: float) -> None:
-        """Add what only the figures of a verdict need: products, and relative errors."""
-        ratio = self._ulps  # which come last
+        """Add what only the metrics of a verdict need: products and relative errors."""
+        ratio = self._ulps  # computed only afterwards
         sums.actual_square_sum += _dot(actual.numpy(), actual.numpy())
         sums.product_sum += _dot(actual.numpy(), expected.numpy())
         sums.abs_sum += float(torch.from_numpy(self._error).sum(dtype=torch.float64))
@@ -338,7 +338,7 @@ class Dense:
             sums.within[place] += within
 
     def _add_ulps(self, sums: Sums, expected: Tensor) -> None:
-        """Add errors in ulp, signed and unsigned; the last step, since it overwrites the other arrays."""
+        """Add errors in ulp, signed and unsigned; this comes last, since it overwrites the other arrays."""
         signed, sign, ulps = self._difference, self._error, self._ulps
         np.multiply(signed, self._inverse, out=signed)
         np.multiply(signed, signed.dtype.type(2.0 ** (sums.format.digits - 2)), out=signed)
@@ -354,7 +354,7 @@ class Dense:
     def _octaves_and_inverse(self, form: Format, lowest: float) -> None:
         """Compute, for each expected value, BINS times the number of its octave, and the reciprocal of its ulp.
 
-        The latter is divided by ``2 ** (digits - 2)``, so that it stays finite for the smallest ulp.
+        The reciprocal is divided by ``2 ** (digits - 2)``, so that it remains finite for the smallest ulp.
         """
         word, raised = self._word, self._octaves
         magnitude, inverse = (each.view(word.integer) for each in (self._magnitude, self._inverse))
@@ -379,14 +379,14 @@ def _dot(one: Floats, other: Floats) -> float:
 
 
 def products(one: Floats, other: Floats) -> float:
-    """Sum the products in parts too small for BLAS to use threads of its own, which would slow down ours."""
+    """Sum the products in parts small enough that BLAS uses no threads of its own, which would slow down ours."""
     whole = one.size // PART * PART
     parts = np.matmul(one[:whole].reshape(-1, 1, PART), other[:whole].reshape(-1, PART, 1))
     return float(np.add.reduce(parts, axis=None, dtype=np.float64)) + float(one[whole:].dot(other[whole:]))
 
 
 def mean_squares(values: Floats, block: int) -> Floats:
-    """Return the mean square of every ``block`` values, and of what is left at the end."""
+    """Return the mean square of every ``block`` values, and of the remainder."""
     whole = values.size // block * block
     rest = values[whole:]
     means = (values[:whole].reshape(-1, block) ** 2).mean(axis=1) if whole else rest[:0]
