@@ -1,6 +1,6 @@
 """The default standard: an error model instead of a constant.
 
-A reference run is the true value plus an *inner* error (of the steps before) plus one *rounding* to its dtype. The
+A reference run is the true value plus an *inner* error (of earlier steps) plus one *rounding* to its dtype. The
 rounding is known: at most half a unit in the last place (ulp), one for a faithfully rounded result. The inner error is
 unknown, but a reference run for the same inputs in the same dtype shows its size, by octave of the expected value. A
 device may use another order and blocking, so that its errors are different numbers of the same size;
@@ -25,15 +25,15 @@ from pytest_ascend.precision.settings import Setting
 from pytest_ascend.precision.tallies import ZERO_EXPONENT, Entries, Sums, percentile
 from pytest_ascend.records.verdict import Rule
 
-#: Fewer distinct expected values share their roundings: no mean is taken over them.
+#: Fewer distinct expected values share their roundings, so that means are not judged.
 FEW = 32
 
-#: Windows of octaves around an octave; the narrowest with enough elements is used.
+#: Numbers of octaves on each side of a window; the narrowest window with enough elements is used.
 WINDOWS = (0, 1, 2, 4, 8, 16, 2048)
-#: The narrowest window that may set the size of errors. A narrower one may hold a single row of a result, whose errors
-#: have one cause and may all be small by chance.
+#: The narrowest window from which the size of errors is taken. A narrower one may hold a single row of a result, whose
+#: errors have one cause and may all be small by chance.
 WIDE = 3
-#: From this multiple of the expected values on, errors of reference runs are remainders of larger numbers.
+#: From this multiple of the expected values on, reference runs' errors are remainders of cancelled larger numbers.
 CANCELLED = 8
 
 
@@ -41,7 +41,7 @@ CANCELLED = 8
 class Octaves:
     """Sums over each result's elements by octave, from the lowest octave to the highest without gaps.
 
-    Arrays of (results, octaves); elements where zero is expected are left out.
+    Arrays of shape (results, octaves); elements with an expected value of zero are left out.
     """
 
     lowest: int
@@ -55,9 +55,9 @@ class Octaves:
 
 
 def octaves(results: Sequence[Entries], form: Format, lowest: int, length: int) -> Octaves:
-    """Group the entries of results by octave; those below ``lowest`` count for it.
+    """Group the entries of results by octave; those below ``lowest`` are counted there.
 
-    Excess is the part of an error above half an ulp; all errors are absolute.
+    The excess is the part of an error above half an ulp; all errors are absolute.
     """
     exponents, lower, upper, counts = map(np.concatenate, zip(*results, strict=True))
     places = np.maximum(exponents, lowest) - lowest
@@ -81,10 +81,10 @@ def octaves(results: Sequence[Entries], form: Format, lowest: int, length: int) 
 
 
 def cancelled(reference_runs: Octaves) -> int:
-    """Return how many of the lowest octaves have only cancelled values; they are treated as one.
+    """Return how many of the lowest octaves contain only cancellation noise; they are merged.
 
-    A gradient that is exactly zero is only rounding noise in float64: the octave of an element then says nothing about
-    its error.
+    A gradient that is exactly zero is only rounding noise in float64: an element's octave then says nothing about its
+    error.
     """
     count, square = reference_runs.count.sum(axis=0), reference_runs.excess_square.sum(axis=0)
     present = np.flatnonzero(count)
@@ -101,7 +101,7 @@ def cancelled(reference_runs: Octaves) -> int:
 def few(count: Floats, allowances: Allowances = ALLOWANCES) -> Floats:
     """Return the factor by which the root mean square of ``count`` reference errors may understate their scale.
 
-    sqrt(k / q), where q is the quantile of a chi-square variable of k degrees of freedom at ``luck``: its leading
+    sqrt(k / q), where q is the quantile of a chi-square variable with k degrees of freedom at ``luck``: its leading
     term for few elements, Wilson and Hilferty's approximation (1931) for many.
     """
     table = _few_up_to(allowances.independent, allowances.luck)
@@ -120,7 +120,7 @@ def _few_up_to(most: int, luck: float) -> Floats:
 
 
 def inner_by_model(setting: Setting, exponents: Ints, allowances: Allowances, factor: float) -> Floats:
-    """Return the inner error of sums of the given (or a usual) length in each octave, whatever reference runs show."""
+    """Return the inner error of sums of the given (or a usual) length in each octave, independent of reference runs."""
     form = setting.format
     accumulator = 2.0 ** -max(24, form.digits)
     terms = setting.request.accumulation or allowances.terms
@@ -151,14 +151,14 @@ class Limits:
 class ErrorModel:
     """The reference runs' errors by octave, and the limits derived from them.
 
-    ``reference_runs`` has None, or the runs with an element that is not zero; ``exponents`` are those of its octaves.
+    ``reference_runs`` is None or holds the runs with a nonzero element; ``exponents`` are those of its octaves.
     """
 
     def __init__(self, reference_runs: Octaves | None, setting: Setting, exponents: Ints, allow: Allowances) -> None:
         self.setting, self.exponents, self.allow = setting, exponents, allow
         #: The ulp of each octave; twice that if the expected values are rounded as well.
         self.ulp = setting.format.ulp_of_octave(exponents) * (1 if setting.finer else 2)
-        #: Whether the model of sums is a limit of its own, in addition to reference runs.
+        #: Whether the model of sums is an additional limit beside reference runs.
         self._sums_count = reference_runs is None or (setting.request.accumulation or 1) > 1
         self._sums = inner_by_model(setting, exponents, allow, allow.sums_rms)
         #: The allowed multiple of the largest inner error of a reference run.
@@ -167,16 +167,16 @@ class ErrorModel:
         self._by_window: dict[int, tuple[Floats, Floats]] = {}
         if reference_runs is None:
             return
-        # The inner errors, in the unit of the applicable rule: of functions of single elements they have one size in
-        # ulp, of sums (with cancellation) one size for any values.
+        # The inner errors, in the unit of the applicable rule: for functions of single elements their size is constant
+        # in ulp, for sums (with cancellation) it is the same for all values.
         is_relative, seen = setting.request.accumulation == 1, reference_runs
         self._unit = self.ulp if is_relative else np.ones(exponents.shape)
         self._largest_of_each = seen.ulps_max if is_relative else seen.excess_max
         self._largest = self._largest_of_each.max(axis=0)
         self._counts, self._squares = seen.count, seen.ulps_square if is_relative else seen.excess_square
         self._count = self._counts.sum(axis=0)
-        # A window needs so many elements: fewer only if there are no more. Results of one reference share roundings, so
-        # that each of them needs that many.
+        # A window needs this many elements; fewer only if there are no more. Results of one reference share roundings,
+        # so each of them needs that many.
         wanted = allow.independent * (len(self._counts) if setting.request.sampled else 1)
         self._enough = max(1.0, min(wanted, float(self._count.sum())))
 
@@ -211,14 +211,14 @@ class ErrorModel:
         return bound
 
     def outlying(self, half_width: int) -> npt.NDArray[np.bool_]:
-        """Return whether one element has most of the squared errors of a reference run in the window of each octave."""
+        """Return, for each window, whether one element causes most of a reference run's squared errors."""
         found = np.zeros(self.exponents.shape, dtype=bool)
         for largest, square in zip(self._largest_of_each, self._squares, strict=True):
             found |= 2 * sliding_max(largest, half_width) ** 2 > sliding_sum(square, half_width)
         return found
 
     def root_mean_square(self, half_width: int, count: Floats) -> Floats:
-        """Return the allowed root mean square error in the window around each octave of ``count`` elements."""
+        """Return the allowed RMS error in the window around each octave, for ``count`` elements by octave."""
         total = np.maximum(sliding_sum(count, half_width), 1)
         ulps = self.allow.element_ulps if self.setting.distinct < FEW else self.allow.rms_ulps
         rounding = np.sqrt(sliding_sum(count * (ulps * self.ulp) ** 2, half_width) / total)
@@ -235,9 +235,9 @@ class ErrorModel:
         return allowed
 
     def _scale(self, half_width: int, factor: float, most: Floats) -> Floats:
-        """Return ``factor`` times the root mean square inner error of the reference runs in each window.
+        """Return ``factor`` times the RMS inner error of the reference runs in each window.
 
-        The correction for few elements is limited to ``most``, from the model of sums.
+        The correction for few elements is limited to ``most``, given by the model of sums.
         """
         careful, usual = self._shown(half_width)
         if self.setting.request.sampled:
@@ -248,23 +248,23 @@ class ErrorModel:
         return scale
 
     def _shown(self, half_width: int) -> tuple[Floats, Floats]:
-        """Return the root mean square inner error in each window: corrected for few elements, and uncorrected."""
+        """Return the RMS inner error in each window: corrected for few elements, and uncorrected."""
         if half_width not in self._by_window:
             count = np.maximum(sliding_sum(self._count, half_width), 1)
-            # Of the worst run, if more of them can be computed.
+            # From the worst run, if more runs can be computed.
             apart = zip(self._squares, self._counts, strict=True)
             runs = apart if self.setting.request.sampled else [(self._squares.sum(axis=0), self._count)]
             squares = [sliding_sum(x, half_width) / np.maximum(sliding_sum(n, half_width), 1) for x, n in runs]
             shown = np.sqrt(np.max(squares, axis=0)) * self._unit
             shown = np.minimum(shown, sys.float_info.max)  # the squares of float64 may overflow
-            unseen = 0.3 * self.ulp * np.minimum(1, 8 / count)  # which so many may have without showing it
+            unseen = 0.3 * self.ulp * np.minimum(1, 8 / count)  # an error that so few may not show
             careful = few(count, self.allow) * np.maximum(shown, unseen)
             self._by_window[half_width] = careful, shown * _few_up_to(self.allow.independent, self.allow.luck)[-1]
         return self._by_window[half_width]
 
 
 def chance_of(count: float, allow: Allowances) -> float:
-    """Return the likely maximum of ``count`` normal errors, in root mean squares."""
+    """Return the likely maximum of ``count`` normal errors, in units of their root mean square."""
     return allow.rms * (math.sqrt(2 * math.log(2 * count + 1)) + 1)
 
 
@@ -287,53 +287,52 @@ def sliding_sum(values: Floats, half_width: int) -> Floats:
 
 
 def sliding_max(values: Floats, half_width: int) -> Floats:
-    """Return maxima over each element and its neighbours up to ``half_width`` away; values are not negative."""
+    """Return maxima over each element and its neighbours up to ``half_width`` away, for nonnegative values."""
     if half_width == 0:
         return values
     if half_width >= values.size - 1:
         return np.full(values.shape, np.maximum.reduce(values))
     padded = np.zeros(values.size + 2 * half_width)
     padded[half_width : half_width + values.size] = values
-    step = padded.strides[0]  # numpy's sliding_window_view takes twice as long, many times in each judgement
+    step = padded.strides[0]  # numpy's sliding_window_view takes twice as long, many times per judgement
     windows = as_strided(padded, (values.size, 2 * half_width + 1), (step, step))
     largest: Floats = np.maximum.reduce(windows, axis=1)
     return largest
 
 
-#: The mean signed error is meaningful from this many elements on; an octave below that of any value.
+#: Least elements for a meaningful mean signed error; an octave below that of any value.
 BIASED_FROM, LOWEST = 256, np.array([-4 * ZERO_EXPONENT])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """The result of a rule: the value it measured, and the limit."""
+    """The result of a rule: the value measured, and the limit."""
 
     rule: str
     value: float
     limit: float
-    #: Error allowed at each of the given expected values, if the rule judges elements.
+    #: Returns the error allowed at given expected values, if the rule judges elements.
     allowed: Callable[[Floats], Floats] | None = None
     #: The number of the block that the rule judges.
     block: int | None = None
 
     @property
     def used(self) -> float:
-        """The value divided by the limit: above 1 if the rule is broken."""
+        """Return the value divided by the limit: above 1 if the rule is broken."""
         if math.isnan(self.value) or math.isnan(self.limit) or self.value == math.inf:
-            return math.inf  # unknown, or beyond measure: no reason to accept
+            return math.inf  # unknown, or not finite: no reason to accept
         if self.limit == 0:
             return math.inf if self.value > 0 else 0.0
         return self.value / self.limit
 
     @property
     def is_broken(self) -> bool:
-        """Whether the result is to be rejected."""
+        """Return whether the result is to be rejected."""
         return self.used > 1
 
 
 def judge_by_model(found: Measurement, setting: Setting, allow: Allowances = ALLOWANCES) -> Finding:
-    """Return the rule that the device's errors come closest to breaking; broken if they exceed those of reference
-    runs."""
+    """Return the rule that the device's errors come closest to breaking; it is broken if they exceed its limit."""
     if not all(each.count for each in found.reference_runs):
         found = replace(found, reference_runs=[each for each in found.reference_runs if each.count])
     rounding = _rounding(found.actual, setting, allow)
@@ -347,7 +346,7 @@ def judge_by_model(found: Measurement, setting: Setting, allow: Allowances = ALL
     lowest, highest = exponents_of(entries, setting.format)
     # Where the device overflows, reference runs may have larger numbers than any of its own.
     highest = max([highest, *(exponents_of(each, setting.format)[1] for each in run_entries)])
-    present = [each for each in run_entries if (each.exponents > -ZERO_EXPONENT).any()]  # the others hold zeros only
+    present = [each for each in run_entries if (each.exponents > -ZERO_EXPONENT).any()]  # the others have only zeros
     reference_runs = octaves(present, setting.format, lowest, highest - lowest + 1) if present else None
     if reference_runs is not None and setting.request.accumulation != 1 and (merged := cancelled(reference_runs)):
         lowest += merged
@@ -369,9 +368,9 @@ def judge_by_model(found: Measurement, setting: Setting, allow: Allowances = ALL
 
 
 def judge_quickly(found: Sums, setting: Setting, allow: Allowances, *, has_reference_runs: bool) -> Finding | None:
-    """Return why a first look suffices to accept a result (no error, rounding, or sums), or None.
+    """Return the rule by which a quick look accepts a result (equality, rounding or sums), or None.
 
-    ``has_reference_runs``: reference runs decide what rounding does not explain.
+    ``has_reference_runs``: reference runs decide on errors that rounding does not explain.
     """
     is_near, few = found.ulp_max <= FAR, found.count < FEW
     if is_near and not (rounding := _rounding(found, setting, allow)).is_broken:
@@ -383,7 +382,7 @@ def judge_quickly(found: Sums, setting: Setting, allow: Allowances, *, has_refer
 
 
 def _rounding(sums: Sums, setting: Setting, allow: Allowances) -> Finding:
-    """Judge the errors as if rounding alone caused them, which settles most results quickly."""
+    """Judge the errors as if only rounding caused them, which settles most results quickly."""
     count = max(sums.count, 1)
     element = Finding(rule=Rule.LARGEST_ULPS, value=sums.ulp_max, limit=allow.element_ulps)
     if setting.distinct < FEW:
@@ -399,10 +398,10 @@ def _rounding(sums: Sums, setting: Setting, allow: Allowances) -> Finding:
 
 
 def _few_elements(found: Measurement, setting: Setting, allow: Allowances) -> Finding:
-    """Accept what is certainly within the limits of every rule: the second shortcut.
+    """Accept a result that is certainly within the limits of every rule: the second shortcut.
 
-    Below what the model of sums allows in the lowest octave (of few elements, of which no mean is taken: for one
-    element), or, of few elements, below what the errors of reference runs of the same elements allow.
+    That is below what the model of sums allows in the lowest octave (for few elements, whose mean is not judged: allows
+    one element); or, for few elements, below what the errors of reference runs at the same elements allow.
     """
     sums, few = found.actual, found.actual.count < FEW
     if not found.reference_runs or (setting.request.accumulation or 1) > 1:
@@ -411,7 +410,7 @@ def _few_elements(found: Measurement, setting: Setting, allow: Allowances) -> Fi
         if sums.abs_max <= limit and (few or _says_nothing_on_bias(found.actual.count, setting, allow)):
             return Finding(rule=Rule.ELEMENT, value=sums.abs_max, limit=limit)
     elif few and all(each.count == sums.count for each in found.reference_runs):
-        # The errors in ulp beside those of reference runs at the same elements.
+        # The errors in ulp compared with those of reference runs at the same elements.
         ulps, shown = sums.spread.entries().lower, [each.spread.entries().lower for each in found.reference_runs]
         worst, largest = np.max(shown, axis=0), allow.sampled_largest if setting.request.sampled else allow.largest
         allowed = allow.element_ulps + largest * np.maximum(worst - 0.5, 0)
@@ -422,7 +421,7 @@ def _few_elements(found: Measurement, setting: Setting, allow: Allowances) -> Fi
 
 
 def _zero_errors(entries: Entries, setting: Setting) -> tuple[float, float]:
-    """Return a lower and an upper bound of the largest error where zero was expected."""
+    """Return a lower and an upper bound of the largest error at elements with an expected zero."""
     zeros, tiniest = entries.exponents == -ZERO_EXPONENT, setting.format.tiniest
     lower, upper = (float(each[zeros].max(initial=0.0)) * tiniest for each in (entries.lower, entries.upper))
     return lower, upper
@@ -431,8 +430,8 @@ def _zero_errors(entries: Entries, setting: Setting) -> tuple[float, float]:
 def _with_zero(allowed: Limits, model: ErrorModel, reference_runs: Sequence[Entries], device: Octaves) -> Limits:
     """Where zero is expected, allow the errors of reference runs there, and those allowed for the smallest values.
 
-    The smallest values are the lowest octave of few elements, or the lowest 64 of many: a value cut off at zero (by a
-    ReLU, a mask) may have the error of values that were not.
+    The smallest values are the lowest octave for few elements, or the lowest 64 elements for many: a value cut off at
+    zero (by a ReLU, a mask) may have the error of values that were not.
     """
     setting, allow = model.setting, model.allow
     shown = max((_zero_errors(each, setting)[1] for each in reference_runs), default=0.0)
@@ -443,10 +442,10 @@ def _with_zero(allowed: Limits, model: ErrorModel, reference_runs: Sequence[Entr
 
 
 def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
-    """Compare over the narrowest window around each octave with enough elements for a meaningful mean.
+    """Compare in the narrowest window around each octave that has enough elements for a meaningful mean.
 
-    Where a single element may make most of the error, as a sign that an optimizer's first step takes from a gradient
-    near zero does, the device's largest error is left out of the mean: it is judged by itself.
+    A single element may cause most of the error, such as the sign that an optimizer's first step takes from a gradient
+    close to zero; then the device's largest error is left out of the mean, since it is judged by itself.
     """
     worst = Finding(rule=Rule.RMS, value=0.0, limit=1.0)
     (total,), (error_square,), (error_max,) = device.count, device.error_square, device.error_max
@@ -499,9 +498,9 @@ def _blocks(found: Measurement, setting: Setting, allow: Allowances) -> Finding:
 
 
 def _bias(found: Measurement, setting: Setting, allow: Allowances) -> Finding:
-    """Reject many results that are rounded in the same direction, and hardly wrong otherwise.
+    """Reject many results that are rounded in one direction, even if their errors are small.
 
-    Not judged where inner errors are as large as roundings: a whole row of results may share one error.
+    Not judged where inner errors are as large as roundings: an entire row of results may share one error.
     """
     unjudged = Finding(rule=Rule.BIAS, value=max(map(abs, biases(found.actual))), limit=math.inf)
     if _says_nothing_on_bias(found.actual.count, setting, allow):
@@ -518,7 +517,7 @@ def _bias(found: Measurement, setting: Setting, allow: Allowances) -> Finding:
 
 
 def _says_nothing_on_bias(count: int, setting: Setting, allow: Allowances) -> bool:
-    """Whether there are too few values for a mean, or sums of a known length may share an error of a rounding."""
+    """Return whether there are too few values for a mean, or sums of a known length may share a rounding error."""
     if setting.distinct < FEW or count < BIASED_FROM:
         return True
     terms = setting.request.accumulation or 1

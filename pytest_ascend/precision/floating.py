@@ -1,4 +1,4 @@
-"""Judging real floating-point tensors: by the error model, or by a published rule, which gets every chunk."""
+"""Judging real floating-point tensors: by the error model, or by a published rule that processes every chunk."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
 from pytest_ascend.system.errors import UsageError
 
 Numbers: TypeAlias = Mapping[str, float]
-#: A published rule: what gets every chunk, and what returns the deciding finding after the pass.
+#: A published rule: an observer of every chunk, and a function that returns the deciding finding after the pass.
 Published: TypeAlias = tuple[Observer, Callable[[Measurement], Finding]]
 
 
 @dataclass(slots=True)
 class Errors:
-    """Errors beside a bound at each expected value: how many exceed it, and their sum and largest as multiples."""
+    """Errors relative to a bound at each expected value: the number that exceed it, their sum and their maximum."""
 
     bound: Callable[[Floats], Floats]
     beyond: int = 0
@@ -45,9 +45,9 @@ class Errors:
 
 
 def relative(numbers: Numbers, _form: Format) -> Published:
-    """Mean and maximum of the relative error, whose denominator is the magnitude plus ``offset``.
+    """Limit the mean and maximum of the relative error, whose denominator is the magnitude plus ``offset``.
 
-    Both have to be below their limits; equal is too much.
+    Both must be below their limits; equality is too much.
     """
     seen = Errors(lambda expected: np.abs(expected) + numbers["offset"])
     limit, mean_limit = (math.nextafter(numbers[name], 0) for name in ("max", "mean"))
@@ -67,7 +67,7 @@ def relative(numbers: Numbers, _form: Format) -> Published:
 
 
 def mixed(numbers: Numbers, form: Format) -> Published:
-    """A share of the elements within ``atol + rtol * abs(expected)``, and none beyond ``max(floor, ulps)``."""
+    """Require a share of elements within ``atol + rtol * abs(expected)``, and none beyond ``max(floor, ulps)``."""
     usual = _within_tolerances(numbers)
     far = Errors(lambda expected: np.maximum(numbers["floor"], numbers["ulps"] * form.ulp(np.abs(expected))))
 
@@ -86,7 +86,7 @@ def mixed(numbers: Numbers, form: Format) -> Published:
 
 
 def close(numbers: Numbers, _form: Format) -> Published:
-    """Every element within ``atol + rtol * abs(expected)``."""
+    """Require every element within ``atol + rtol * abs(expected)``."""
     seen, rule = _within_tolerances(numbers), "error of one element, as a multiple of atol + rtol * abs(expected)"
     return seen.add, lambda _: Finding(rule=rule, value=seen.largest, limit=1.0, allowed=seen.bound)
 
@@ -96,9 +96,9 @@ def _within_tolerances(numbers: Numbers) -> Errors:
 
 
 def ulp(numbers: Numbers, form: Format) -> Published:
-    """A share of the elements beyond a number of ulp, or (if the standard has one) the mean error in ulp.
+    """Limit the share of elements beyond a number of ulp, or (if the standard has one) the mean error in ulp.
 
-    A low mean suffices, as does a low share.
+    Either a low mean or a low share is enough.
     """
     seen = Errors(lambda expected: numbers["ulps"] * form.ulp(np.abs(expected)))
     limit, rule = math.nextafter(numbers["share"], 0), f"share of elements beyond {numbers['ulps']:g} ulp"
@@ -113,7 +113,7 @@ def ulp(numbers: Numbers, form: Format) -> Published:
 
 
 def thousandth(numbers: Numbers, _form: Format) -> Published:
-    """A share of the elements with a relative error of at most 0.1 %, which the sums have."""
+    """Require a share of elements with a relative error of at most 0.1 %, from the sums of the pass."""
 
     def finding(found: Measurement) -> Finding:
         rule, count = "share of elements beyond 0.1 %", found.actual.count
@@ -124,7 +124,7 @@ def thousandth(numbers: Numbers, _form: Format) -> Published:
 
 
 def binary(numbers: Numbers, _form: Format) -> Published:
-    """Bitwise equality: one element is enough; zeros of different sign are unequal."""
+    """Require bitwise equality: a single unequal element fails; zeros of different sign are unequal."""
     unequal, limit = [0], numbers["elements"]
 
     def add(actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
@@ -135,7 +135,7 @@ def binary(numbers: Numbers, _form: Format) -> Published:
 
 @dataclass(slots=True)
 class Tally:
-    """Errors of one side. Values below ``small_value`` are counted separately, if off by ``small_atol``."""
+    """Errors of one side. Values below ``small_value`` are counted separately, if wrong by more than ``small_atol``."""
 
     numbers: Numbers
     count: int = 0
@@ -158,7 +158,7 @@ class Tally:
         self.small_off += int(np.count_nonzero(error[is_small] > self.numbers["small_atol"]))
 
     def figures(self) -> dict[str, tuple[str, float]]:
-        """Return the figures compared with the other side's, and what they are called, by the names of their limits."""
+        """Return the metrics to compare with the other side's, with their titles, by the names of their limits."""
         return {
             "max_rel": ("largest relative error", self.rel_max),
             "mean_rel": ("mean relative error", self.rel_sum / max(self.usual, 1)),
@@ -168,9 +168,9 @@ class Tally:
 
 
 def ratio(numbers: Numbers, _form: Format) -> Published:
-    """The device's errors over those of a second device, each of which counts as at least the floor.
+    """Limit the device's errors relative to those of a second device, each of which counts as at least the floor.
 
-    The second device's results in the same dtype are the reference run; of these only finite values count.
+    The reference run is the second device's result in the same dtype; only its finite values count.
     """
     ours, theirs = Tally(numbers), Tally(numbers)
 
@@ -189,7 +189,7 @@ def ratio(numbers: Numbers, _form: Format) -> Published:
             if key != "small":
                 value = mine / max(its, numbers["floor"])
             else:
-                value = mine / its if its else 10_000.0 if mine else 1.0  # as of the least share
+                value = mine / its if its else 10_000.0 if mine else 1.0  # as for the smallest share
             rule = f"{title}, as a multiple of the second device's"
             found.append(Finding(rule=rule, value=value, limit=numbers[key]))
         return max(found, key=lambda each: each.used)
@@ -202,14 +202,14 @@ RULES: Mapping[str, Callable[[Numbers, Format], Published]] = {
     each.__name__: each for each in (relative, mixed, close, ulp, thousandth, ratio, binary)
 }
 
-#: The most wrong elements that are looked at for a pattern.
+#: Most wrong elements examined for a pattern.
 LOOKED_AT = 1 << 16
 
 
 def judge_floating(
     path: str, actual: torch.Tensor, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], request: Request
 ) -> Verdict:
-    """Judge tensors of equal shape; ``expected`` may be of a finer format than ``actual``."""
+    """Judge tensors of equal shape; ``expected`` may have a finer format than ``actual``."""
     form = FORMATS[actual.dtype]
     standard = adjusted(request.standard, form.name, request.limits, request.waiver)
     numbers = standard.numbers(form.name)
@@ -233,7 +233,7 @@ def judge_floating(
             else:
                 sums, largest = found.actual, (each.ulp_max for each in found.reference_runs)
                 root = min((sums.expected_square_sum / max(sums.count, 1)) ** 0.5, sums.expected_max)
-                # The largest error of a reference run, in ulp, shows that it is not rounded exactly.
+                # An error of a reference run above half an ulp shows that it is not correctly rounded.
                 approximated = (request.accumulation or 1) == 1 and any(0.51 < each < 4 for each in largest)
                 setting = replace(_setting(expected, form, request, root), approximated=approximated)
                 finding = judge_by_model(found, setting, _allowances(numbers))
@@ -243,7 +243,7 @@ def judge_floating(
 def _at_first_sight(
     path: str, tensors: Sequence[torch.Tensor], form: Format, request: Request, standard: Standard
 ) -> Verdict | None:
-    """Accept tensors that are equal, or whose errors rounding or sums explain; None if figures must decide."""
+    """Accept tensors that are equal, or whose errors rounding or sums explain; None if metrics must decide."""
     actual, expected, *reference_runs = tensors
     size = actual.numel()
     if not size or not all(each.device.type == "cpu" and each.is_contiguous() for each in tensors):
@@ -256,7 +256,7 @@ def _at_first_sight(
     finding = judge_quickly(found, setting, allowances, has_reference_runs=bool(reference_runs))
     if finding is None:
         return None
-    # Figures are computed from the tensors on reading; only a few if the tensors have changed since.
+    # Metrics are computed from the tensors when read; only a few if the tensors have changed since.
     versions = [each._version for each in tensors]  # noqa: SLF001 - no public name exists
 
     def compute() -> Mapping[str, float]:
@@ -285,7 +285,7 @@ def _allowances(numbers: Mapping[str, float]) -> Allowances:
 
 def _setting(expected: torch.Tensor, form: Format, request: Request, root_mean_square: float) -> Setting:
     distinct = expected.numel()
-    if distinct >= 32:  # how many different nonzero values a sample of at most 1024 has
+    if distinct >= 32:  # the number of distinct nonzero values in a sample of at most 1024
         flat = expected.reshape(-1) if expected.is_contiguous() else expected.flatten()[:: 1 + distinct // 1024]
         values = flat[:: 1 + flat.numel() // 1024].cpu().to(torch.float64).numpy()
         distinct = int(np.unique(values[values != 0]).size)
@@ -315,7 +315,7 @@ def _verdict(
         return verdict
     sample, worst = _wrong_elements(tensors, found, finding)
     if worst >= 0 and finding.allowed is not None and finding.rule == Rule.ELEMENT:
-        # The worst element's own error and limit: so far, both are known only to an octave.
+        # The worst element's own error and limit: so far, both are known only by octave.
         actual, expected = (float(each[index_of(worst, each.shape)]) for each in tensors[:2])
         limit = float(finding.allowed(np.array([expected]))[0])
         finding = replace(finding, value=abs(actual - expected), limit=limit)
@@ -335,7 +335,7 @@ def _verdict(
     return replace(verdict, message="\n".join(explain(verdict)))
 
 
-#: The usual cause when no single element is far off, but all of them together are.
+#: The usual cause when no single element has a large error, but all of them together do.
 ALTOGETHER: dict[str, str] = {
     Rule.BIAS: "no element is far off, but they are all off to one side: another rounding mode",
     Rule.RMS: "no element is far off, but on the whole more than reference runs",
@@ -354,7 +354,7 @@ def _pattern_of_all(tensors: Sequence[torch.Tensor], found: Measurement, finding
 
 
 def _wrong_elements(tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> tuple[Sample, int]:
-    """Go over the tensors again, to find the elements beyond the limit and the worst of them."""
+    """Pass over the tensors again, to find the elements beyond the limit and the worst of them."""
     parts: list[tuple[Floats, Floats, Floats]] = []
     total, worst, start, furthest = 0, -1, 0, 0.0
     for piece in pieces(tensors, errors.CHUNK, torch.float64):
@@ -378,7 +378,7 @@ def _wrong_elements(tensors: Sequence[torch.Tensor], found: Measurement, finding
 
 
 def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> Floats:
-    """Return each element's error as a multiple of its limit; Inf where NaN or Inf is in the wrong place."""
+    """Return each element's error as a multiple of its limit; Inf where NaN or Inf is misplaced."""
     actual, expected, *reference_runs = arrays
     form = found.actual.format
     is_number = errors.classes(expected, form.largest) == errors.FINITE
@@ -396,13 +396,13 @@ def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> F
 
 def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst:
     index = index_of(place, tensors[0].shape)
-    digits = {torch.float64: 17, torch.float32: 9}  # that distinguish neighbouring values; six for shorter formats
+    digits = {torch.float64: 17, torch.float32: 9}  # these distinguish neighbouring values; six for shorter formats
     ours, theirs = (f"{each[index].item():.{digits.get(each.dtype, 6)}g}" for each in tensors[:2])
     return Worst(index=index, actual=ours, expected=theirs)
 
 
 class Figures(Mapping[str, float]):
-    """Figures that are computed on reading; ``known`` are those that the judge has computed already."""
+    """Metrics computed when read; ``known`` holds those that the judge has computed already."""
 
     def __init__(self, known: Mapping[str, float], compute: Callable[[], Mapping[str, float]]) -> None:
         self._known, self._compute = dict(known), compute
@@ -410,7 +410,7 @@ class Figures(Mapping[str, float]):
     @functools.cached_property
     def _all(self) -> Mapping[str, float]:
         found = {**self._compute(), **self._known}
-        self._compute = dict  # its contents are no longer needed
+        self._compute = dict  # frees what it refers to
         return found
 
     def __getitem__(self, name: str) -> float:
@@ -423,16 +423,16 @@ class Figures(Mapping[str, float]):
         return len(self._all)
 
     def __bool__(self) -> bool:
-        return True  # without computing anything
+        return True  # without computing the metrics
 
     def __repr__(self) -> str:
         return repr(dict(self))
 
 
 def figures(found: Measurement) -> dict[str, float]:
-    """Return every figure by name. Relative errors are Inf where zero was expected and the value is not zero.
+    """Return every metric by name. Relative errors are Inf where zero was expected and the value is not zero.
 
-    The cosine is 1 if both vectors are zero, 0 if one is.
+    The cosine is 1 if both vectors are zero, 0 if only one is.
     """
     sums, special = found.actual, found.nonfinite
     count = max(sums.count, 1)

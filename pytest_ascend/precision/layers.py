@@ -1,7 +1,7 @@
-"""Which layer of a model is wrong: every module is judged on the device's own inputs to it.
+"""Which layer of a model is wrong: every module is judged with the inputs it had on the device.
 
-Each module is computed again on the CPU from the device's inputs, in float64 and in the same dtype. Errors of earlier
-layers are therefore no part of a layer's verdict: it is wrong only if it adds an error of its own.
+Each module is recomputed on the CPU from the device's inputs, in float64 and in the same dtype. Errors of earlier
+layers therefore do not affect a layer's verdict: it is wrong only if it adds an error of its own.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from pytest_ascend.system.errors import UsageError, as_error, with_type
 class Layer:
     """One call of one module. Errors are root mean squares relative to the reference; NaN if there is none.
 
-    ``input_error`` and ``output_error`` are against a float64 run of the whole model; the verdicts are of this layer
-    alone. A verdict is None if the layer could not be judged by itself; ``note`` says why. ``input_agrees`` is known
-    where a rewritten model is compared with its original.
+    ``input_error`` and ``output_error`` are relative to a float64 run of the entire model; the verdicts are on this
+    layer alone. A verdict is None if the layer could not be judged by itself; ``note`` says why. ``input_agrees`` is
+    known when a rewritten model is compared with its original.
     """
 
     label: str
@@ -53,30 +53,30 @@ class Layer:
 
     @property
     def agrees(self) -> bool:
-        """Whether the layer agrees."""
+        """Return whether the layer agrees."""
         return all(each is None or each.agrees for each in (self.forward, self.backward))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerReport:
-    """Every layer in the order in which the calls ended: inner modules before the ones that contain them."""
+    """Every layer, in the order in which the calls ended: inner modules before those that contain them."""
 
     layers: tuple[Layer, ...] = ()
     #: The finding on the operators of the first wrong layer.
     within: str = ""
-    #: What was set for the comparison.
+    #: Settings changed for the comparison.
     note: str = ""
 
     @property
     def agrees(self) -> bool:
-        """Whether every layer agrees."""
+        """Return whether every layer agrees."""
         return all(layer.agrees for layer in self.layers)
 
     @property
     def first(self) -> Layer | None:
-        """The first wrong layer: the earliest in the forward pass, else the latest one in the backward pass.
+        """Return the first wrong layer: the earliest in the forward pass, else the latest one in the backward pass.
 
-        Of rewritten models it is the earliest whose input agrees; of modules within each other, the innermost.
+        For rewritten models it is the earliest whose input agrees; for nested modules, the innermost.
         """
         forward = [layer for layer in self.layers if layer.forward is not None and not layer.forward.agrees]
         if forward:
@@ -108,13 +108,13 @@ class LayerReport:
         yield from self.table()
 
     def table(self) -> Iterator[str]:
-        """Yield one line for each layer: its name, errors before and after it, and both verdicts.
+        """Yield one line for each layer: its name, the errors before and after it, and both verdicts.
 
-        Modules that are wrong because a module inside them is share one line at the end.
+        Modules that are wrong because of an inner module share one line at the end.
         """
         width = max([5, *(len(layer.label) for layer in self.layers)])
         yield f"{'layer':{width}}  {'kind':18}  error in   error out  forward  backward"
-        # Layers whose output is wrong and that have a layer inside whose output is wrong.
+        # Layers with a wrong output that contain a layer with a wrong output.
         wrong = [layer for layer in self.layers if layer.forward is not None and not layer.forward.agrees]
         heirs = [layer for layer in wrong if layer is not self.first and any(_is_within(each, layer) for each in wrong)]
         for layer in self.layers:
@@ -133,14 +133,14 @@ R = TypeVar("R", Verdict, LayerReport)
 
 
 def noted(found: R, note: str) -> R:
-    """Return a verdict or a report that says one thing more."""
+    """Return a verdict or a report with a note appended."""
     if isinstance(found, LayerReport):
         return replace(found, note="; ".join(filter(None, (found.note, note))))
     message = f"{found.message}\n{note}" if found.message else ""
     return replace(found, headline=f"{found.headline}; {note}", message=message)
 
 
-#: Whether the input of the first wrong layer of a rewritten model agrees.
+#: Messages by whether the input of the first wrong layer of a rewritten model agrees.
 INPUTS = {
     True: "its input agrees with the original's, its output does not",
     False: "its input is wrong already, by code between the modules that were compared",
@@ -148,14 +148,14 @@ INPUTS = {
 
 
 def _is_within(inner: Layer, outer: Layer) -> bool:
-    """Whether the module of one call is a part of the other's."""
+    """Return whether the module of one call is part of the other call's."""
     labels = [layer.label.partition(" = ")[0].partition(" (call ")[0] for layer in (inner, outer)]
     names = [label.replace("(model)", "") for label in labels]
     return names[0] != names[1] and (not names[1] or names[0].startswith(f"{names[1]}."))
 
 
 def relative_error(actual: Any, expected: Any) -> float:
-    """Root mean square error relative to that of the expected values, over all floating tensors."""
+    """Return the RMS error relative to the RMS of the expected values, over all floating-point tensors."""
     pairs = list(zip(tensors_in(actual), tensors_in(expected), strict=False)) if expected is not None else []
     pairs = [(widened(a), widened(b)) for a, b in pairs if a.is_floating_point() and a.shape == b.shape]
     norm = sum(float(b.square().sum()) for _, b in pairs)
@@ -163,12 +163,12 @@ def relative_error(actual: Any, expected: Any) -> float:
     return (gap / norm) ** 0.5 if norm else float("nan")
 
 
-#: Height of the plot and of its margin, and width for each layer, in pixels.
+#: Height of the plot and of its margins, and width of each layer, in pixels.
 HEIGHT, MARGIN, STEP = 240, 40, 14
 
 
 def plot(layers: Sequence[Layer]) -> str:
-    """Return an SVG with the relative error after each layer on a logarithmic axis; layers that are wrong are red."""
+    """Return an SVG with the relative error after each layer on a logarithmic axis; wrong layers are red."""
     errors = [layer.output_error for layer in layers]
     powers = [math.log10(each) if math.isfinite(each) and each > 0 else None for each in errors]
     known = [each for each in powers if each is not None] or [-8.0, 0.0]
@@ -194,9 +194,9 @@ def plot(layers: Sequence[Layer]) -> str:
 
 Gradients: TypeAlias = dict[str, Tensor]
 
-#: What is said of a call with packed sequences on an NPU.
+#: The note on a call with packed sequences on an NPU.
 PADDED = "not judged: torch_npu packs sequences with their padding, and the CPU without"
-#: Modules whose results are random while they train.
+#: Modules with random results in training mode.
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
@@ -214,7 +214,7 @@ def layers(
 
     The model is copied and not changed. Gradients start from fixed random numbers. Modules with active dropout are not
     judged by themselves: switch the model to evaluation mode. ``canaries`` are planted in one innermost module. Raises
-    :class:`UsageError` for a model without modules.
+    :class:`UsageError` for a model of which no module can be judged.
     """
     check_module(model, autocast)
     initialise(model, inputs, kwargs)
@@ -228,12 +228,12 @@ def layers(
         try:
             _, calls = run(on_device, args, named, autocast, backward)
         except Exception:
-            with runs_on_cpu(model):  # or else it is not the device's fault
+            with runs_on_cpu(model):  # if it fails here as well, the device is not to blame
                 args, named = mapped((inputs, kwargs), own("cpu"))
                 run(copy.deepcopy(model).cpu(), args, named, autocast, backward)
             raise
     reference: list[Call] = []  # of the model in float64 on the CPU
-    # A model may be written for one dtype; its errors are only shown.
+    # A model may support only one dtype; these errors are only displayed.
     with contextlib.suppress(Exception), kernel_fallbacks([], wide=True):
         inputs64, kwargs64 = mapped((inputs, kwargs), lambda tensor: widened(tensor.detach().cpu()))
         reference = run(copy.deepcopy(model).cpu().double(), inputs64, kwargs64, None, False)[1]
@@ -263,14 +263,14 @@ def layers(
 
 @dataclass(frozen=True, slots=True)
 class ModuleCopies:
-    """The modules of a model by name, on the CPU, to compute single calls again."""
+    """A model's modules by name, on the CPU, to recompute single calls."""
 
     modules: Mapping[str, nn.Module]
     autocast: torch.dtype | None
     standard: str | None
 
     def converted(self, call: Call, module: nn.Module, dtype: torch.dtype | None, value: Any) -> Any:
-        """Return a dtype or module among the arguments of a call as it is where ``module`` computes in ``dtype``."""
+        """Return the replacement for a dtype or module among the arguments, where ``module`` computes in ``dtype``."""
         before = _dtype_of(self.modules[call.name], (call.args, call.kwargs))
         if not isinstance(value, Part):
             return dtype if value is before else value
@@ -281,16 +281,16 @@ class ModuleCopies:
         return other if dtype is before else other.to(dtype)
 
     def source(self, call: Call) -> Source:
-        """Return what computes a call again."""
+        """Return the source that recomputes a call."""
         compute, module = partial(_computed, self, call), self.modules[call.name]
         return Source(module, call.args, call.kwargs, self.autocast, call=compute, counts=COUNTS_OF_MANY)
 
     def has_parts(self, call: Call) -> bool:
-        """Whether the module of a call has modules within; an empty container among them is false by itself."""
+        """Return whether a call's module has inner modules; an empty container among them is false by itself."""
         return any(True for _ in self.modules[call.name].children())
 
     def judge(self, call: Call, truth: Call | None = None, canaries: Canaries | None = None) -> Layer:
-        """Judge one call by the CPU's results for the device's inputs, and its ``canaries`` if it agrees."""
+        """Judge one call by the CPU's results for the device's inputs, and plant ``canaries`` if it agrees."""
         layer = Layer(
             label=call.label,
             kind=call.kind,
@@ -308,7 +308,7 @@ class ModuleCopies:
         except Exception as error:  # noqa: BLE001 - a module may depend on anything outside of it
             said = with_type(error).splitlines()[0][:160]
             return replace(layer, note=f"not judged: its call cannot be repeated on the CPU ({said})")
-        # The gradients that the call has, of inputs and of parameters.
+        # The gradients that the call produced, of inputs and of parameters.
         found = {f"grad_input[{place}]": each for place, each in enumerate(call.grad_inputs) if each is not None}
         found |= {f"grad {name}": each for name, each in call.grad_parameters.items()}
         found = {name: each for name, each in found.items() if name in gradients}
@@ -316,7 +316,7 @@ class ModuleCopies:
         forward_of = partial(compare, expected=output, name=call.label, standard=self.standard)
         wanted, name = {name: gradients[name] for name in found}, f"{call.label} backward"
         backward_of = partial(compare, expected=wanted, name=name, standard=self.standard)
-        # Figures that were computed when they are read would keep all reference runs of all layers until then.
+        # Metrics computed only when read would keep all reference runs of all layers until then.
         forward, backward = forward_of(call.output).in_full(), backward_of(found).in_full()
         if not (forward.agrees and backward.agrees) and source.depends_on_seed(exact, own=True):
             return replace(layer, note="draws random numbers, others on each device: not judged")
@@ -332,14 +332,14 @@ class ModuleCopies:
 
 
 def _dtype_of(module: nn.Module, args: Any) -> torch.dtype | None:
-    """Return the dtype of the first floating tensor among arguments and parameters."""
+    """Return the dtype of the first floating-point tensor among arguments and parameters."""
     return next((each.dtype for each in [*tensors_in(args), *module.parameters()] if each.is_floating_point()), None)
 
 
 def _computed(copies: ModuleCopies, call: Call, module: nn.Module, *values: Any) -> tuple[Any, Gradients]:
-    """Return the output of a call, and the gradients of its inputs and parameters, in the dtype of the arguments.
+    """Return a call's output, and the gradients of its inputs and parameters, in the dtype of the arguments.
 
-    ``values`` are the arguments, the keywords, and the context for the forward pass.
+    ``values`` are the positional arguments, the keyword arguments, and the context for the forward pass.
     """
     within: contextlib.AbstractContextManager[Any] = values[2]
     others = partial(copies.converted, call, module, _dtype_of(module, values[:2]))
@@ -356,7 +356,7 @@ def _computed(copies: ModuleCopies, call: Call, module: nn.Module, *values: Any)
     gradients: Gradients = {}
     if wanted and given:
         results, seeds = zip(*given, strict=True)
-        torch.autograd.backward(results, seeds)  # not grad(): reentrant checkpoints refuse it
+        torch.autograd.backward(results, seeds)  # not grad(): reentrant checkpoints do not support it
         gradients = {name: each.grad for name, each in wanted.items() if each.grad is not None}
     return mapped(output, torch.Tensor.detach), gradients
 
@@ -364,7 +364,7 @@ def _computed(copies: ModuleCopies, call: Call, module: nn.Module, *values: Any)
 def check_module(model: object, autocast: object = None) -> None:
     """Raise :class:`UsageError` for anything but a module, and for one whose copies would call the original.
 
-    So it does for what no autocast computes in.
+    Also for an ``autocast`` that is not a dtype.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"{type(model).__name__} is not a torch.nn.Module", hint="give a module and its inputs")
@@ -380,27 +380,27 @@ def check_module(model: object, autocast: object = None) -> None:
 
 
 def runs_on_cpu(model: nn.Module) -> contextlib.AbstractContextManager[None]:
-    """Raise :class:`UsageError` where a model fails on the CPU within the context: no device is to blame for that."""
+    """Raise :class:`UsageError` if a model fails on the CPU within the context: then no device is to blame."""
     hint = "run its forward and backward pass there first; some models need use_cache=False or training mode"
     message = f"{type(model).__name__} fails on the CPU"
     return as_error(message, hint, Exception, why=lambda error: with_type(error).splitlines()[0][:240])
 
 
 def _keeps_tensors(function: Any, depth: int = 0) -> bool:
-    """Whether a plain function has a module or tensor in its closure or defaults, which deepcopy() does not copy.
+    """Return whether a plain function holds a module or tensor in closure or defaults, which deepcopy() does not copy.
 
-    Of global names in it only those of modules count: constants may be tensors.
+    Among its global names, only modules count: constants may be tensors.
     """
     if not isinstance(function, FunctionType):
         return depth > 0 and isinstance(getattr(function, "__self__", function), nn.Module | Tensor)
-    cells = [each.cell_contents for each in function.__closure__ or () if each != CellType()]  # which has no value
+    cells = [each.cell_contents for each in function.__closure__ or () if each != CellType()]  # skips empty cells
     named = [function.__globals__.get(name) for name in function.__code__.co_names]
     if any(isinstance(getattr(each, "__self__", each), nn.Module) for each in named):
         return True
     return depth < 8 and any(_keeps_tensors(each, depth + 1) for each in (*cells, *(function.__defaults__ or ())))
 
 
-#: Operators whose results are uninitialised.
+#: Operators with uninitialized results.
 UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
 
 
@@ -409,7 +409,7 @@ class Steps(EagerDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        #: Each operator, its arguments and keywords before it ran, and its results, all on the CPU.
+        #: Each operator, its positional and keyword arguments before it ran, and its results, all on the CPU.
         self.steps: list[tuple[Any, Any, Any, Any]] = []
 
     def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -459,7 +459,7 @@ def _is_wrong(func: Any, args: Any, kwargs: Any, output: Any) -> bool:
     name = func.overloadpacket.__name__
     if name in RANDOM or name in UNWRITTEN or not any(each.is_floating_point() for each in tensors_in(output)):
         return False
-    with contextlib.suppress(Exception):  # what the CPU cannot compute cannot be judged
+    with contextlib.suppress(Exception):  # operators that the CPU cannot compute are not judged
         without = torch.no_grad()(func)
         expected = Source(func, args, kwargs, call=lambda _, args, kwargs, __: without(*args, **kwargs)).exact()
         for ours, theirs in zip(tensors_in(output), tensors_in(expected), strict=False):

@@ -1,8 +1,8 @@
-"""The CPU's operators with other orders of summation: more correct results in the same dtype.
+"""The CPU's operators with other orders of summation, for more correct results in the same dtype.
 
-Inputs of a sum are reversed or shuffled, and its result is restored; functions such as exp are rounded faithfully, not
-to nearest. A correct device may do both. Several such results show the size of errors better than one, whose errors may
-be small by chance.
+The inputs of a sum are reversed or shuffled, and its result is restored; functions such as exp are rounded faithfully,
+not to nearest. A correct device may do both. Several such results show the size of errors better than a single one,
+whose errors may be small by chance.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pytest_ascend.precision.choices import deciding
 from pytest_ascend.precision.formats import INTEGERS
 from pytest_ascend.system.dispatching import HALF, EagerDispatchMode
 
-#: Another way to compute an operator: gets the operator, its arguments and keywords.
+#: Another way to compute an operator; takes the operator, its positional and keyword arguments.
 Reordering: TypeAlias = Callable[..., Any]
-#: The number of the current order: 0 reverses what is summed, others shuffle it.
+#: The number of the current order: 0 reverses the terms, others shuffle them.
 _order: ContextVar[int] = ContextVar("order", default=0)
 
 
 @lru_cache(maxsize=64)
 def _places(size: int, order: int) -> tuple[Tensor, Tensor]:
-    """Return a permutation of ``size`` elements, and its inverse: the same for every tensor of this size."""
+    """Return a permutation of ``size`` elements and its inverse, the same for every tensor of this size."""
     taken = torch.randperm(size, generator=torch.Generator().manual_seed(order), device="cpu")
     return taken, taken.argsort()
 
@@ -61,8 +61,8 @@ def _product(left: int, right: int, func: Any, *args: Any, **kwargs: Any) -> Any
 
 
 def _reduction(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Reverse the dimensions that are summed over: those named, or all."""
-    place = 1 if "norm" in func.overloadpacket.__name__ else 0  # after the order of a norm
+    """Reverse the dimensions that are reduced: those given, or all."""
+    place = 1 if "norm" in func.overloadpacket.__name__ else 0  # for norms, after the order
     dims = args[place] if len(args) > place else kwargs.get("dim")
     return func(_flipped(x, [dims] if isinstance(dims, int) else dims or None), *args, **kwargs)
 
@@ -98,7 +98,7 @@ def _cumulative(func: Any, x: Tensor, dim: int, **kwargs: Any) -> Any:
 
 
 def _softmax(func: Any, *args: Any) -> Any:
-    """Reverse the tensors that come first, the input or a gradient and the output, along the dimension after them."""
+    """Reverse the leading tensor arguments (the input, or a gradient and the output) along the following dimension."""
     tensors = [each for each in args if isinstance(each, Tensor)]
     dim, *rest = args[len(tensors) :]
     return _back(func(*(_flipped(each, [dim]) for each in tensors), dim, *rest), [dim])
@@ -111,7 +111,7 @@ def _layer_norm(func: Any, x: Tensor, shape: Sequence[int], weight: Any, *rest: 
     return (_back(output, dims), *others)
 
 
-#: Norms whose statistics the CPU saves in the dtype of the input, and others in float32.
+#: Norms whose statistics the CPU stores in the dtype of the input, and other devices in float32.
 IN_FLOAT32 = frozenset(f"native_{each}_norm{back}" for each in ("layer", "group") for back in ("", "_backward"))
 
 
@@ -123,10 +123,10 @@ def _statistics_in_float32(func: Any, *args: Any) -> Any:
 
 
 def _normalization(inputs: int, func: Any, *args: Any, batch: bool) -> Any:
-    """Reverse the positions, and the batch, of the first ``inputs`` arguments; restore the first result."""
+    """Reverse positions, and with ``batch`` the batch, of the first ``inputs`` arguments; restore the first result."""
     dims = [*([0] if batch else []), *range(2, args[0].dim())]
     turned = [_flipped(each, dims) for each in args[:inputs]]
-    turned = turned if batch else [each.contiguous() for each in turned]  # as kernels of groups need it
+    turned = turned if batch else [each.contiguous() for each in turned]  # required by group norm kernels
     made, *others = func(*turned, *args[inputs:])
     return (_back(made, dims), *others)
 
@@ -142,19 +142,19 @@ def _convolution(func: Any, x: Tensor, weight: Tensor, *settings: Any) -> Any:
 
 
 def _by_taps(convolve: Callable[[Tensor, bool], Tensor], weight: Tensor) -> Tensor:
-    """Add up two parts of a convolution in groups, of weights chosen at random: the CPU has one order for its taps."""
-    if weight.dtype in HALF:  # it would round the parts
+    """Add two parts of a grouped convolution, with weights split at random: the CPU has one order for its taps."""
+    if weight.dtype in HALF:  # the parts would be rounded
         return convolve(weight, True)
     chosen = _by_chance(weight)
     made = convolve(weight.where(chosen, 0), True) + convolve(weight.where(~chosen, 0), False)
-    return made if made.isfinite().all() else convolve(weight, True)  # zero times infinity is no number
+    return made if made.isfinite().all() else convolve(weight, True)  # zero times infinity is NaN
 
 
 def _convolution_backward(func: Any, grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> Any:
     """Reverse the batch and, without groups, the channels of the output.
 
-    Gradients of weights and biases are sums over the positions of the output, too: late orders add up two parts, of
-    positions chosen at random, and the first one reverses what is summed for a bias.
+    Gradients of weights and biases are also sums over positions of the output: orders other than 0 add two parts, with
+    positions split at random, and order 0 reverses the terms of a bias.
     """
     *settings, wanted = rest
     parts: list[Any] = []
@@ -181,7 +181,7 @@ def _convolution_backward(func: Any, grad: Tensor, x: Tensor, weight: Tensor, *r
 
 
 def _attention(func: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **kwargs: Any) -> Any:
-    """Reverse the keys; causal attention becomes a mask."""
+    """Reverse the keys; causal attention becomes an explicit mask."""
     dropout, is_causal = (*rest, 0.0, False)[:2]
     mask = _mask(q, k, is_causal, kwargs.pop("attn_mask", None))
     return func(q, _flipped(k, [-2]), _flipped(v, [-2]), dropout, False, attn_mask=_flipped(mask, [-1]), **kwargs)
@@ -205,7 +205,7 @@ def _mask(q: Tensor, k: Tensor, is_causal: bool, mask: Any) -> Any:
 def _faithful(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Compute in float64, and round some results to the farther of their two neighbours.
 
-    That is a faithful rounding, the best that most libraries promise of such functions (Muller et al., *Handbook of
+    This is a faithful rounding, the best that most libraries promise for such functions (Muller et al., *Handbook of
     Floating-Point Arithmetic*, chapter 10).
     """
     usual = func(*args, **kwargs)
@@ -220,9 +220,9 @@ def _is_short(value: Any) -> bool:
 
 
 def _rounded(usual: Any, exact: Any) -> Any:
-    """Round to a result's usual dtype: some to the farther neighbour, by their last bits, in late orders at random."""
-    # bfloat16 is computed in float32 everywhere and rounded once; but models differ in where that happens, so that
-    # other orders round some values the other way.
+    """Round to a result's usual dtype, some to the farther neighbour, by last bits or, in late orders, at random."""
+    # bfloat16 is computed in float32 everywhere and rounded once; but models differ in where that happens, so other
+    # orders round some values to the other side.
     order = _order.get()
     if not _is_short(usual) or usual.element_size() == 1 or (usual.dtype is torch.bfloat16 and not order):
         return usual
@@ -231,7 +231,7 @@ def _rounded(usual: Any, exact: Any) -> Any:
     outwards = (exact.abs() - nearest.double().abs()).sign().to(bits.dtype)
     chosen = _by_chance(bits) if order > EARLY else bits & 3 == order % 4 if order else bits & 1 == 1
     if order > EARLY and not order % 2 and usual.dtype is torch.float16:
-        # Where a chip computes in float16 itself, it can be off by a unit either way; and 1 - sigmoid multiplies that.
+        # A chip that computes in float16 itself may be wrong by a unit either way, and 1 - sigmoid multiplies that.
         outwards = -outwards
     moves = chosen & nearest.isfinite() & (nearest != 0)
     return torch.where(moves, bits + outwards, bits).view(nearest.dtype)
@@ -242,17 +242,17 @@ def _by_chance(like: Tensor) -> Tensor:
     return torch.rand(like.shape, generator=torch.Generator().manual_seed(_order.get()), device="cpu") < 0.5
 
 
-#: Orders up to this one are among the first that a judge uses; later ones only before it rejects narrowly.
+#: Orders up to this one are used first; later ones only before a narrow rejection.
 EARLY = 6
-#: Four orders cover all elements of what is saved for a gradient.
+#: Four orders cover all elements of results saved for a gradient.
 FAITHFUL_UP_TO = 4
 
 
 def _saved(compute: Reordering, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Round faithfully what is saved for the gradient: float16 always, where one unit more is an error of its own.
+    """Round faithfully what is saved for the gradient: always in float16, where one unit more is an error of its own.
 
-    Other dtypes in four orders, which together cover all elements, and in every second late one: exponentials and roots
-    need not be rounded to nearest, either. The other late ones sum in other orders.
+    Other dtypes are rounded so in four orders, which together cover all elements, and in every second late one, since
+    exponentials and roots need not be rounded to nearest either. The other late ones change the order of summation.
     """
     order = _order.get()
     is_late = order > EARLY and order % 2 == 1
@@ -261,7 +261,7 @@ def _saved(compute: Reordering, func: Any, x: Tensor, *args: Any, **kwargs: Any)
 
 
 def _normalized(compute: Reordering, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """In later orders, change the reciprocal root that is saved for the gradient by two units in the last place.
+    """In later orders, change the reciprocal root saved for the gradient by two units in the last place.
 
     CUDA documents this error for its ``rsqrtf`` (C++ Programming Guide, mathematical functions); CANN documents none.
     """
@@ -272,7 +272,7 @@ def _normalized(compute: Reordering, func: Any, x: Tensor, *args: Any, **kwargs:
 
 
 def _batch_norm_backward(func: Any, *args: Any) -> Any:
-    """In later orders, have the reciprocal root wrong in evaluation mode, too, where the gradient takes it itself."""
+    """In later orders, also change the reciprocal root in evaluation mode, where the gradient computes it itself."""
     *given, mean, var, saved_mean, saved_root, is_training, eps, wanted = args
     if _order.get() > FAITHFUL_UP_TO and not is_training and var.dtype is torch.float32:
         var = _units_off(var, 4.0)
@@ -281,9 +281,9 @@ def _batch_norm_backward(func: Any, *args: Any) -> Any:
 
 
 def _power(func: Any, base: Any, exponent: Any) -> Tensor:
-    """Round faithfully; in late orders, change powers with different exponents by two units in the last place.
+    """Round faithfully; in late orders, change powers with varying exponents by two units in the last place.
 
-    CUDA documents 4 for its ``powf``. Few such powers are the frequencies of a whole table of positions.
+    CUDA documents 4 for its ``powf``. A few such powers are the frequencies of an entire table of positions.
     """
     made: Tensor = _faithful(func, base, exponent)
     is_off = _order.get() > EARLY and isinstance(exponent, Tensor) and made.dtype is torch.float32
@@ -291,7 +291,7 @@ def _power(func: Any, base: Any, exponent: Any) -> Tensor:
 
 
 def _off_late(units: float, compute: Reordering, func: Any, *args: Any, **kwargs: Any) -> Any:
-    """In late orders, change results in float32 by so many units in the last place."""
+    """In late orders, change float32 results by this many units in the last place."""
     made = compute(func, *args, **kwargs)
     return _units_off(made, units) if _order.get() > EARLY and made.dtype is torch.float32 else made
 
@@ -302,26 +302,26 @@ def _units_off(value: Tensor, units: float = 2.0) -> Tensor:
 
 
 def _distances(_: Any, left: Tensor, right: Tensor) -> Tensor:
-    """Compute distances from differences, as an NPU does; the CPU computes those of many rows from a product."""
+    """Compute distances from differences, as an NPU does; for many rows, the CPU computes them from a product."""
     wide = torch.float64 if left.dtype is torch.float64 else torch.float32
     made = torch.cdist(left.to(wide), right.to(wide), compute_mode="donot_use_mm_for_euclid_dist")
     return made.to(left.dtype)
 
 
-#: The most points that one product transforms. torch_npu has no kernel of its own for a Fourier transform: it makes the
-#: sines and cosines, and calls aclnnMatmul. Its errors are up to 2.5 times those of the CPU, whose only way is another.
+#: Most points that one product transforms. torch_npu has no Fourier kernel: it computes sines and cosines, and calls
+#: aclnnMatmul. Its errors are up to 2.5 times the CPU's, which uses another algorithm.
 POINTS = 128
 
 
 def _points(x: Tensor, way: float) -> Tensor:
-    """Transform the last dimension by products with sines and cosines of angles in float32, as torch_npu does.
+    """Transform the last dimension by products with sines and cosines of float32 angles, as torch_npu does.
 
-    Of more than :data:`POINTS` points, each of several parts is transformed, and then across the parts.
+    For more than :data:`POINTS` points, transform each of several parts first, then across the parts.
     """
     n = x.shape[-1]
     first = next(each for each in range(min(n, POINTS), 0, -1) if not n % each) if n > POINTS else n
     if first == 1:
-        raise ValueError("a large prime")  # computed as usual
+        raise ValueError("a large prime")  # then computed as usual
     if first < n:
         parts = _points(x.reshape(*x.shape[:-1], first, -1).transpose(-1, -2), way).transpose(-1, -2)
         return _points(parts * _turns(first, n // first, n, way), way).transpose(-1, -2).flatten(-2)
@@ -330,14 +330,14 @@ def _points(x: Tensor, way: float) -> Tensor:
 
 
 def _turns(rows: int, columns: int, n: int, way: float) -> Tensor:
-    """Return the powers of a root of unity whose exponents are the products of row and column."""
+    """Return the powers of a root of unity whose exponents are the products of row and column indices."""
     exponents = torch.outer(torch.arange(rows, device="cpu"), torch.arange(columns, device="cpu")) % n
     angles = exponents.float() * (way * 2 * math.pi / n)
     return torch.complex(angles.cos(), angles.sin())
 
 
 def _fourier(func: Any, x: Tensor, dims: Sequence[int], scale: int, last: Any) -> Any:
-    """Compute a Fourier transform dimension by dimension; ``last`` is its direction, a size, or whether one half."""
+    """Compute a Fourier transform by dimensions; ``last`` is its direction, a size, or whether it is one-sided."""
     name = func.overloadpacket.__name__
     way = -1.0 if name == "_fft_r2c" or (last is True and name == "_fft_c2c") else 1.0
     if x.dtype not in (torch.float32, torch.complex64):
@@ -346,7 +346,7 @@ def _fourier(func: Any, x: Tensor, dims: Sequence[int], scale: int, last: Any) -
     count = math.prod(x.shape[dim] for dim in dims)
     for dim in dims[:-1] if name == "_fft_c2r" else dims:
         made = _points(made.movedim(dim, -1), way).movedim(-1, dim)
-    if name == "_fft_c2r":  # the other half are conjugates; what is not real of the first and the middle is ignored
+    if name == "_fft_c2r":  # the other half is conjugate; imaginary parts of the first and the middle are ignored
         made, count = made.movedim(dims[-1], -1), count // x.shape[dims[-1]] * last
         rest = made[..., 1 : (last + 1) // 2].flip(-1).conj()
         made = torch.cat((made[..., : last // 2 + 1], rest), -1)
@@ -358,7 +358,7 @@ def _fourier(func: Any, x: Tensor, dims: Sequence[int], scale: int, last: Any) -
 
 
 def _weight_norm(_: Any, v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
-    """Compute by simple operators, as torch does on every device except the CPU and CUDA."""
+    """Compute with simple operators, as torch does on every device except the CPU and CUDA."""
     summed = [each for each in range(v.dim()) if each != dim]
     norms = torch.norm_except_dim(_flipped(v, summed), 2, dim)
     return v * (g / norms), norms
@@ -380,14 +380,14 @@ FAITHFUL = (
     "softplus", "softplus_backward", "mish", "elu", "elu_backward", "tanh_backward", "sigmoid_backward",
 )  # fmt: skip
 
-#: Operators that decompose, invert or solve by the matrix that is their first argument.
+#: Operators that decompose, invert or solve with the matrix given as their first argument.
 MATRICES = (
     "linalg_eig", "_linalg_eigh", "_linalg_eigvals", "linalg_eigvals", "_linalg_svd", "linalg_qr", "linalg_lu",
     "linalg_lu_factor_ex", "linalg_inv_ex", "_linalg_solve_ex", "linalg_cholesky_ex",
 )  # fmt: skip
 
-#: How near to a kink, as a share of the root mean square of all inputs, a correct device may be on its other side: some
-#: tens of earlier roundings of float32, or one of a shorter format. In ResNet50 they amount to up to 4e-6.
+#: How close to a kink, as a share of the RMS of all inputs, a correct device may be on the other side: some tens of
+#: earlier float32 roundings, or one of a shorter format. In ResNet50 they amount to up to 4e-6.
 NEAR = 64 * 2.0**-23
 
 
@@ -396,7 +396,7 @@ def _near(x: Tensor) -> Tensor:
 
 
 def _across(place: int, kinks: Sequence[float] | slice, func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Move values near a kink to its other side: there a gradient passes or not, and the value hardly changes.
+    """Move values near a kink to its other side: this decides whether a gradient passes and hardly changes the value.
 
     ``place`` is the input's position; kinks are given, or are among the arguments.
     """
@@ -410,7 +410,7 @@ def _across(place: int, kinks: Sequence[float] | slice, func: Any, *args: Any, *
 
 
 def _extreme(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Choose the place at random among those of values that are nearly the largest (or smallest)."""
+    """Choose the index at random among those of values close to the largest (or smallest)."""
     found = func(x, *args, **kwargs)
     if isinstance(found, Tensor) or x.dtype is torch.float64 or not x.is_floating_point() or not x.numel():
         return found
@@ -420,7 +420,7 @@ def _extreme(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def _among_equals(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Take equal elements in another order, which PyTorch leaves open but for a stable sort."""
+    """Take equal elements in another order, which PyTorch leaves open except for a stable sort."""
     places = [each.name for each in func._schema.arguments]  # noqa: SLF001 - no public name exists
     if not x.dim() or kwargs.get("stable") or "dim" not in places:
         return func(x, *args, **kwargs)
@@ -432,7 +432,7 @@ def _among_equals(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def _nearby(func: Any, a: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Decompose a matrix whose elements are off by up to a rounding of the largest one.
+    """Decompose a matrix whose elements are changed by up to a rounding of the largest one.
 
     LAPACK's algorithms, and those of other libraries, give the exact result for such a matrix (LAPACK Users' Guide,
     chapter 4).
@@ -450,9 +450,9 @@ def _is_in_backward() -> bool:
 
 
 def _decision(func: Any, x: Tensor, *others: Any, **kwargs: Any) -> Any:
-    """In a backward pass, decide otherwise where the difference or sign that decides is nearly zero, but not zero.
+    """In a backward pass, reverse decisions whose deciding difference or sign is close to zero, but not zero.
 
-    So pass the gradients of abs, clamp, maximum and amax.
+    The gradients of abs, clamp, maximum and amax are affected.
     """
     found = func(x, *others, **kwargs)
     if _order.get() or not _is_short(x) or not x.numel() or not _is_in_backward():
@@ -486,7 +486,7 @@ REORDERINGS: Mapping[str, Reordering] = {
     **dict.fromkeys(("_softmax", "_log_softmax"), partial(_saved, _softmax)),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _softmax),
     "native_layer_norm": partial(_normalized, _layer_norm),
-    # The shape of a row is no tensor, and stays.
+    # The shape of a row is not a tensor, so it stays.
     "native_layer_norm_backward": lambda func, *args: tuple(map(_back, func(*map(_flipped, args)))),
     **dict.fromkeys(
         ("native_batch_norm", "_native_batch_norm_legit"),
@@ -507,7 +507,7 @@ REORDERINGS: Mapping[str, Reordering] = {
     **dict.fromkeys(("_fft_c2c", "_fft_r2c", "_fft_c2r"), _fourier),
     "_euclidean_dist": _distances,
     "pow": _power,
-    # As norms do that compute it, and as CUDA documents for its ``lgammaf``.
+    # As for norms that compute it, and as CUDA documents for its ``lgammaf``.
     "rsqrt": partial(_off_late, 2.0, _faithful),
     "lgamma": partial(_off_late, 6.0, lambda func, *args, **kwargs: func(*args, **kwargs)),
 }
@@ -516,7 +516,7 @@ REORDERINGS: Mapping[str, Reordering] = {
 class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
     """A context in which operators on the CPU sum in another order: reversed, or shuffled by ``number``.
 
-    ``decided_by`` gets the numbers by which operators such as floor decided, in the reversed order.
+    ``decided_by`` collects the numbers by which operators such as floor decided, in the reversed order.
     """
 
     def __init__(self, number: int = 0) -> None:
@@ -525,7 +525,7 @@ class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         self.decided_by: list[Tensor] = []
 
     def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Compute one operator; unchanged if the other way does not apply."""
+        """Run one operator; unchanged if its reordering does not apply."""
         _order.set(self.number)
         name = func.overloadpacket.__name__
         if not self.number and (number := deciding(func, args, kwargs)) is not None:
@@ -536,8 +536,8 @@ class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         if way is None or func._schema.is_mutable:  # noqa: SLF001 - no public name exists
             return func(*args, **kwargs)
         has_short = any(isinstance(each, Tensor) and each.dtype in HALF for each in args)
-        # A sum in float32 may lose more by cancellation than a faithful rounding to 16 bits; so may a norm in 16 bits
-        # in the gradients of float32 weights.
+        # A float32 sum may lose more by cancellation than a faithful rounding to 16 bits; so may a 16-bit norm in the
+        # gradients of float32 weights.
         is_mixed = any(isinstance(each, Tensor) and each.dtype is torch.float32 for each in args)
         is_summed = (way is _reduction or is_mixed) and self.number > EARLY and self.number % 2 == 1
         if self.number and has_short and way is not _among_equals and not is_summed:
@@ -545,7 +545,7 @@ class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         if self.number % 2 and name in IN_FLOAT32 and args[0].dtype is torch.float16:
             way = _statistics_in_float32
         if self.number % 2 and way is _reduction and _is_in_backward() and args[0].dtype is torch.float32:
-            # torch's gradient of renorm, say, adds float32 in float64 on the CPU, and in float32 elsewhere.
+            # torch's gradient of renorm, for example, adds float32 in float64 on the CPU, and in float32 elsewhere.
             kwargs = {**kwargs, "dtype": torch.float32} if kwargs.get("dtype") is torch.float64 else kwargs
         try:
             return way(func, *args, **kwargs)

@@ -43,7 +43,7 @@ from pytest_ascend.system.programs import for_now
 class Mode(NamedTuple):
     """How the CPU computes: under autocast to a dtype, with weights and inputs in a dtype, or unchanged.
 
-    ``moved``: in float64, on other sides of jumps that a result of this dtype may be near.
+    ``moved``: in float64, on the other sides of jumps that a result of this dtype may be close to.
     """
 
     autocast: torch.dtype | None = None
@@ -51,24 +51,24 @@ class Mode(NamedTuple):
     moved: torch.dtype | None = None
 
 
-#: Returns reference runs of a part in one mode; none if the CPU cannot compute it.
+#: Returns reference runs of a part in one mode; none if the CPU cannot compute them.
 Runs: TypeAlias = Callable[[Mode, int], tuple[Tensor, ...]]
 
-#: Numbers of reference runs: usually, and before a result is rejected.
+#: Numbers of reference runs: first, and before a result is rejected.
 COUNTS = (2, 8)
-#: For one of hundreds of results, such as layers, and if rejecting is a narrow decision. Among so many, one now and
-#: then exceeds what eight results suggest.
+#: The same for one of hundreds of results, such as layers, with a third number if the rejection is narrow: among so
+#: many, some exceed what eight results suggest.
 COUNTS_OF_MANY = (2, 8, 32)
 USUAL = COUNTS[0]
-#: What is said of a result whose shapes float64 does not have.
+#: The note on a result whose shapes float64 does not reproduce.
 BY_RUNS = "its shape depends on the numbers, and float64 has another: judged by the CPU's runs that have this one"
 
 
 class Reference(Tensor):
     """A float64 result with reference runs: the CPU's results for the same inputs in their own dtype.
 
-    It is a tensor like any other. What is computed from it (a row, a sum, another shape) is a Reference too, with
-    reference runs from the same step.
+    It behaves like any other tensor. Tensors computed from it (a row, a sum, another shape) are References too, with
+    reference runs that went through the same step.
     """
 
     source: Source
@@ -85,10 +85,10 @@ class Reference(Tensor):
         """Return the reference runs for a result of ``dtype``; none if there cannot be any."""
         mode = self.source.mode(dtype)
         found = self.runs(mode, count)
-        if mode.autocast is not None and not found:  # limits of float32 alone would reject what autocast rounds
+        if mode.autocast is not None and not found:  # float32's limits alone would reject what autocast rounds
             found = self.runs(Mode(dtype=mode.autocast), count)
         if mode == Mode() and found and found[0].dtype is not dtype and dtype in HALF:
-            # No call was seen, under autocast or without: the dtype tells which it was.
+            # No call was seen, with or without autocast: the dtype tells which it was.
             lowered = self.runs(Mode(autocast=dtype), count)
             found = lowered if lowered and lowered[0].dtype is dtype else self.runs(Mode(dtype=dtype), count) or found
         if mode.autocast is not None:
@@ -96,7 +96,7 @@ class Reference(Tensor):
         return found
 
     def moved(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        """Return float64 results on other sides of jumps; none if reference runs of ``dtype`` met no jump."""
+        """Return float64 results on the other sides of jumps; none if reference runs of ``dtype`` met no jump."""
         return self.runs(Mode(moved=dtype), BRANCHINGS) if self.source.decided_by else ()
 
     def __deepcopy__(self, memo: Any) -> Reference:
@@ -109,7 +109,7 @@ class Reference(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Compute with the tensor, and keep reference runs for the results."""
+        """Compute with the tensor, and attach reference runs to the results."""
         kwargs = kwargs or {}
         plain_args, plain_kwargs = tree_map(plain, (args, dict(kwargs)))
         made = func(*plain_args, **plain_kwargs)
@@ -126,7 +126,7 @@ class Reference(Tensor):
 
 
 def _of_class(value: Tensor, kind: type[Tensor]) -> Any:
-    """Return the tensor as one of a class: behind a mode, torch before 2.5 cannot change the class."""
+    """Return the tensor as a subclass: under a mode, torch before 2.5 cannot change the class."""
     with no_dispatch():
         return value.as_subclass(kind)
 
@@ -136,7 +136,7 @@ def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, coun
     leaves, spec = tree_flatten(arguments)
     runs = [each.runs(mode, count) if isinstance(each, Reference) else itertools.repeat(each) for each in leaves]
     made = []
-    for own in zip(*runs, strict=False):  # as many as the reference with the fewest has
+    for own in zip(*runs, strict=False):  # limited by the reference with the fewest
         given, named = tree_unflatten(list(own), spec)
         made.append(tree_flatten(func(*given, **named))[0][place])
     return tuple(made)
@@ -148,9 +148,9 @@ def _part(runs: Callable[[Mode, int], list[list[Tensor]]], place: int, mode: Mod
 
 
 def in_shapes_of(actual: Any, expected: Any) -> Any:
-    """Return references for a whole result, as :meth:`Source.in_shapes_of` does; anything else unchanged."""
+    """Return references for an entire result, as :meth:`Source.in_shapes_of` does; anything else unchanged."""
     first = next((each for each in tensors_in(expected) if isinstance(each, Reference)), None)
-    if first is None or getattr(first.runs, "func", None) is _applied:  # nothing, or what is computed from a result
+    if first is None or getattr(first.runs, "func", None) is _applied:  # no reference, or one computed from a result
         return expected
     return first.source.in_shapes_of(actual, expected)
 
@@ -162,17 +162,17 @@ def plain(value: Any) -> Any:
 
 @dataclass(eq=False)
 class Source:
-    """A function with copies of its arguments on the CPU. ``notes`` name what was computed another way."""
+    """A function with copies of its arguments on the CPU. ``notes`` names what was computed in another way."""
 
     subject: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     autocast: torch.dtype | None = None
-    #: Calls the subject with arguments; the forward pass runs within the given context.
+    #: Calls the subject with arguments; its forward pass runs within the given context.
     call: Callable[..., Any] | None = None
     #: Why there are no reference runs.
     lacking: str = ""
-    #: Numbers of reference runs, step by step.
+    #: Numbers of reference runs, by step.
     counts: tuple[int, ...] = COUNTS
     #: Whether the parts of the result were computed one after another.
     is_ordered: bool = False
@@ -200,12 +200,12 @@ class Source:
                     tensors = [*tensors_in((args, kwargs)), *called_module.parameters()]
                     self._called.append(autocast_of(next((each.device.type for each in tensors), "cpu")))
 
-            # Record, at the next call, the dtype of autocast, if any.
+            # Record the dtype of autocast, if any, at the next call.
             handle = owner.register_forward_pre_hook(see, with_kwargs=True)
         self.args, self.kwargs = mapped((self.args, dict(self.kwargs)), lambda x: _own(_strided(x), x.detach().cpu()))
 
     def exact(self) -> Any:
-        """Compute in float64, and return references. Raises :class:`UsageError` if random numbers change the result."""
+        """Compute in float64, and return references. Raises :class:`UsageError` if random numbers affect the result."""
         with OpenCalls() as calls:
             found = self._compute(_widen, None, ())
         self._made_by = calls.that_made(found) if _owner(self.subject) is None else None
@@ -217,31 +217,31 @@ class Source:
                 hint = "give the numbers as an argument, or switch dropout off: model.eval()"
                 raise UsageError(f"{name} draws random numbers ({', '.join(drawn)}): a device draws others", hint=hint)
         self._shapes = [_strided(each).shape for each in tensors_in(found)]
-        if _owner(self.subject) is None:  # a function may capture what changes later: call it now
+        if _owner(self.subject) is None:  # call it now: a function may capture values that change later
             self._leaves(Mode(self.autocast), USUAL)
         return self.known(mapped(found, lambda each: each.detach()))
 
     def depends_on_seed(self, found: Any, *, own: bool = False) -> bool:
-        """Whether another seed changes the float64 result; with ``own``, another one where the model sets it itself."""
+        """Return whether another seed changes the float64 result; with ``own``, other seeds set by the model itself."""
         with _other_seeds() if own else contextlib.nullcontext():
             again = self._compute(_widen, None, (), seed=2**31 - 1)
         return not all(map(_is_same, tensors_in(found), tensors_in(again)))
 
     def operand(self, result: Tensor) -> Tensor | None:
-        """Return the only tensor among the arguments if it is real and has the shape of a result; else None."""
+        """Return the only tensor among the arguments if it is real and has the shape of ``result``; else None."""
         given = tensors_in((self.args, self.kwargs))
         is_one = len(given) == 1 and given[0].is_floating_point() and given[0].shape == result.shape
         return given[0] if is_one and _owner(self.subject) is None else None
 
     def known(self, exact: Any) -> Any:
-        """Return references for an already known float64 result."""
+        """Return references for a float64 result that is already known."""
         self._shapes, places = _shapes(tensors_in(exact)), itertools.count()
         return mapped(exact, lambda each: Reference.of(each, self, partial(_part, self._leaves, next(places))))
 
     def in_shapes_of(self, actual: Any, expected: Any) -> Any:
-        """Return references for a whole result, from the CPU's own runs where these have its shapes and float64 not.
+        """Return references for an entire result, from CPU runs with its shapes if float64 has other ones.
 
-        How many points there are, or how long speech is, may depend on rounded numbers.
+        The number of points, or the length of speech, may depend on rounded numbers.
         """
         ours, theirs = tensors_in(actual), tensors_in(expected)
         shapes = _shapes(ours)
@@ -283,13 +283,13 @@ class Source:
         return f"judged beside {count} results of the CPU in {name}{how}, in different orders of summation"
 
     def _leaves(self, mode: Mode, count: int) -> list[list[Tensor]]:
-        """Return the tensors of the output, computed once per reference run."""
+        """Return the tensors of the output for each reference run; every run is computed once."""
         known = self._known.setdefault(mode, [])
         if mode not in self._requested:
             known += self._reference_runs(mode, range(USUAL))
             self._requested[mode] = USUAL
         if (before := self._requested[mode]) < count and known:
-            # What a function captures may have changed: it has to reproduce the first result.
+            # Captured values may have changed: the function has to reproduce the first result.
             if all(map(_is_same, known[0], next(self._reference_runs(mode, [0]), []))):
                 known += self._reference_runs(mode, range(before, count))
             self._requested[mode] = count
@@ -309,22 +309,22 @@ class Source:
                 contexts.append(without_float64())
             try:
                 found = self._compute(convert, mode.autocast, contexts)
-            except Exception as error:  # noqa: BLE001 - whatever the CPU cannot compute is left out
+            except Exception as error:  # noqa: BLE001 - runs that the CPU cannot compute are left out
                 self.lacking = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
                 return
             leaves = [each.detach() for each in tensors_in(found)]
             if (own := _shapes(leaves)) != (wanted := shapes or self._shapes):
                 self.lacking = "it gives other shapes than in float64"
-                leaves = leaves[: _alike(own, wanted)] if self.is_ordered else []  # a length concerns nothing before it
+                leaves = leaves[: _alike(own, wanted)] if self.is_ordered else []  # a length affects no earlier part
                 if not leaves:
-                    continue  # a length may depend on rounded numbers, as of predicted speech, and the next may have it
+                    continue  # a length, as of predicted speech, may depend on rounding; the next run may have it
             self.decided_by = order.decided_by or self.decided_by
             yield leaves
 
     def choice(self, expected: Any) -> tuple[Callable[[Any], dict[str, Tensor]], dict[str, Tensor], str] | None:
-        """Return how to judge a whole result of which the function leaves something open; None for any other.
+        """Return how to judge the result of a function that leaves something open; None for any other.
 
-        That is a function that takes what is determined from a result, what it has to be, and what is left open.
+        The tuple holds a function that extracts the determined parts, their expected values, and what is left open.
         """
         made_by = self._made_by
         if made_by is None or _shapes(tensors_in(expected)) != self._shapes:
@@ -369,7 +369,7 @@ def _owner(subject: Any) -> nn.Module | None:
 
 
 def _forget(owner: nn.Module | None) -> None:
-    """Clear what methods keep of earlier calls: transformers caches position embeddings, and all runs would be one."""
+    """Clear caches of earlier calls: transformers caches position embeddings, which would make all runs equal."""
     for kind in {type(each) for each in owner.modules()} if owner else ():
         for clear in _caches(kind):  # type: ignore[arg-type]  # a class is hashable
             clear()
@@ -377,13 +377,13 @@ def _forget(owner: nn.Module | None) -> None:
 
 @lru_cache(maxsize=256)
 def _caches(kind: type) -> tuple[Callable[[], object], ...]:
-    """Return what clears the caches of a class's own methods, of those within decorators too."""
+    """Return functions that clear the caches of a class's own methods, also inside decorators."""
     found: list[Any] = []
     for method in vars(kind).values():
-        function = getattr(method, "__func__", method)  # of a static method
+        function = getattr(method, "__func__", method)  # for static methods
         found.append(function)
         for cell in getattr(function, "__closure__", None) or ():
-            with contextlib.suppress(ValueError):  # a variable that has no value yet
+            with contextlib.suppress(ValueError):  # a variable without a value yet
                 found.append(cell.cell_contents)
     return tuple(each.cache_clear for each in found if callable(getattr(each, "cache_clear", None)))
 
@@ -403,7 +403,7 @@ def _copied(subject: Any, owner: nn.Module, convert: Change | None = None) -> An
 
 
 def _other_seeds() -> contextlib.AbstractContextManager[None]:
-    """Have functions that seed torch's generator set another seed."""
+    """Make functions that seed torch's generator set another seed."""
     usual: Any = torch.manual_seed
     return for_now(partial(setattr, torch, "manual_seed"), lambda seed: usual(seed ^ 1), usual)
 
@@ -413,17 +413,17 @@ def _shapes(tensors: Iterable[Tensor]) -> list[torch.Size]:
 
 
 def _alike(ours: Iterable[torch.Size], theirs: Iterable[torch.Size]) -> int:
-    """Return how many shapes are equal before the first that differs."""
+    """Return the number of equal shapes before the first that differs."""
     return len(list(itertools.takewhile(bool, map(operator.eq, ours, theirs))))
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
-    """Whether two results are equal; NaN equals NaN."""
+    """Return whether two results are equal; NaN equals NaN."""
     return torch.equal(one.isnan(), other.isnan()) and torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def initialise(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Initialise lazy modules by a first call, so that every copy has the same ones."""
+    """Initialise lazy modules by a first call, so that every copy has the same parameters."""
     if any(nn.parameter.is_lazy(each) for each in (*module.parameters(), *module.buffers())):
         with torch.no_grad():
             module(*args, **kwargs)
@@ -440,11 +440,11 @@ def _widen(value: Tensor) -> Tensor:
 
 
 def _to(dtype: torch.dtype | None, value: Tensor) -> Tensor:
-    """Return a floating tensor in a dtype; unchanged if that is None, as any other is."""
+    """Return a floating-point tensor in a dtype; unchanged if the dtype is None, as are other tensors."""
     return _own(value, value.detach().to(dtype if dtype is not None and value.is_floating_point() else value.dtype))
 
 
 def _own(original: Tensor, made: Tensor) -> Tensor:
-    """Return a leaf with its own memory that requires a gradient if the original does."""
+    """Return a leaf with its own memory; it requires a gradient if the original does."""
     own = made.clone() if made.data_ptr() == original.data_ptr() else made
     return own.requires_grad_(original.requires_grad)

@@ -1,4 +1,4 @@
-"""A module on a device against the CPU: outputs and gradients; a rewritten model against its original, by modules."""
+"""A module on a device compared with the CPU (outputs, gradients), and a rewritten model with its original."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from pytest_ascend.system.dispatching import HALF
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.text import some_of
 
-#: Share of its limit from which an output that agrees is judged layer by layer, too. Correct devices use half: errors
-#: between one and three times the noise are seen in the layer that makes them, not in what later ones make of it.
+#: Share of its limit from which an agreeing output is also judged layer by layer. Correct devices use half. Errors of
+#: one to three times the noise are visible in the layer that makes them, but not after later layers.
 NARROW, NARROWLY = 0.55, "the whole output agrees, but narrowly: each layer was judged by itself"
 P = ParamSpec("P")
 Found = TypeVar("Found", Verdict, LayerReport)
-#: What is said of a result that was judged by CANN's formulas.
+#: The note on a result that was judged by CANN's formulas.
 BY_CANN = "judged by CANN's formula of GELU (tanh), a known deviation of torch_npu from PyTorch's"
-#: The seed of generators before the model runs, on the device and on the CPU.
+#: The seed of random generators before the model runs, on the device and on the CPU.
 SEED = 0
 
 
@@ -58,13 +58,13 @@ def whole(
     canaries: Canaries | None = None,
     **kwargs: Any,
 ) -> Verdict:
-    """Judge a module on ``device``: its outputs, and the gradients of its floating inputs and of its parameters.
+    """Judge a module on ``device``: its outputs, and the gradients of its floating-point inputs and its parameters.
 
     Gradients start from the output's ``loss`` if it has one, else from fixed random gradients of every output. The
-    model is copied and not changed. Dropout modules are switched off in the copies and named in the verdict. A
+    model is copied and not changed. Dropout modules are disabled in the copies and named in the verdict. A
     disagreement's message names the first wrong layer, unless ``locate`` is False. ``canaries`` are planted in results
-    that agree. Raises :class:`UsageError` for anything but a module, and for a model that uses random numbers in
-    another way.
+    that agree. Raises :class:`UsageError` for anything but a module, and for a model that draws random numbers
+    elsewhere than in dropout.
     """
     check_module(model, autocast)
     with without_hf32(device) as note:
@@ -78,7 +78,7 @@ def whole(
     if canaries and verdict.agrees:
         for part, right in both.actual.items():
             found, wanted = right, both.expected[part]
-            if part != "output" and right:  # of gradients in one only
+            if part != "output" and right:  # for gradients, in only one of them
                 name_of_one = canaries.one_of(sorted(right))
                 found, wanted = right[name_of_one], wanted[name_of_one]
             accepts = partial(compare, expected=wanted, standard=standard)
@@ -87,7 +87,7 @@ def whole(
         _refuse_own_seeds(both.model, inputs, kwargs, both.expected)
     if not locate:
         return verdict
-    if verdict.agrees:  # an output with 16 bits perhaps with more of its limit than correct devices use
+    if verdict.agrees:  # a 16-bit output may use more of its limit than correct devices do
         is_short = any(each.dtype in HALF for each in tensors_in(both.actual["output"]))
         outputs = (each for each in parts if ".output" in each.path)
         if not (is_short and any((each.metrics.get("limit_used") or 0) > NARROW for each in outputs)):
@@ -123,7 +123,7 @@ class ModuleResults:
     def of(
         cls, model: nn.Module, inputs: Any, kwargs: Mapping[str, Any], device: torch.device, autocast: Autocast
     ) -> ModuleResults:
-        """Compute both. Raises :class:`UsageError` for a model that uses random numbers outside dropout modules."""
+        """Compute both. Raises :class:`UsageError` for a model that draws random numbers outside dropout modules."""
         initialise(model, inputs, kwargs)
         still, dropped = copy.deepcopy(model), []
         for name, module in still.named_modules():
@@ -138,7 +138,7 @@ class ModuleResults:
         return cls(still, inputs, kwargs, autocast, expected, dropped).on(device)
 
     def on(self, device: torch.device) -> ModuleResults:
-        """Return these with new results of a device."""
+        """Return a copy with new results, computed on a device."""
         args, named = mapped((self.inputs, self.kwargs), lambda tensor: tensor.detach().to(device, copy=True))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
@@ -147,7 +147,7 @@ class ModuleResults:
                 actual = outputs_and_gradients(model, args, named, casting(device.type, self.autocast))
             except Exception:
                 args, named = mapped((self.inputs, self.kwargs), Tensor.cpu)
-                with runs_on_cpu(self.model):  # or else it is not the device's fault
+                with runs_on_cpu(self.model):  # if it fails here as well, the device is not to blame
                     cpu = copy.deepcopy(self.model).cpu()
                     outputs_and_gradients(cpu, args, named, casting("cpu", self.autocast))
                 raise
@@ -163,14 +163,14 @@ class ModuleResults:
 def outputs_and_gradients(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], within: AbstractContextManager[Any]
 ) -> dict[str, Any]:
-    """Return the output of a model and the gradients of its inputs and parameters, by name, on the model's device."""
+    """Return a model's output and the gradients of its inputs and parameters, by name, on the model's device."""
     inputs: dict[str, Tensor] = {}
 
     def leaf(tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point():
             return tensor
         inputs[str(len(inputs))] = own = tensor.detach().clone().requires_grad_()
-        return own.clone()  # in-place changes by a model must not reach the leaves
+        return own.clone()  # in-place changes by the model must not reach the leaves
 
     args, kwargs = mapped((args, dict(kwargs)), leaf)
     model.zero_grad(set_to_none=True)
@@ -190,7 +190,7 @@ def outputs_and_gradients(
 
 
 def _refuse_own_seeds(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any], expected: Any) -> None:
-    """Raise :class:`UsageError` if results depend on a seed that the model sets itself: a device draws others by it."""
+    """Raise :class:`UsageError` if results depend on a seed set by the model: devices draw other numbers from it."""
     source = next((each.source for each in tensors_in(expected) if isinstance(each, Reference)), None)
     with OperatorNames() as seen:
         depends = source is not None and source.depends_on_seed(expected, own=True)
@@ -199,7 +199,7 @@ def _refuse_own_seeds(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[s
 
 
 def _refusal(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any], drawn: Iterable[str]) -> UsageError:
-    """Return what refuses a model whose results depend on random numbers."""
+    """Return the error for a model whose results depend on random numbers."""
     where, drawn_by = _drawing(model, inputs, kwargs), ", ".join(sorted(drawn))
     return UsageError(
         f"{type(model).__name__} draws random numbers ({drawn_by}) in {where}, others on each device",
@@ -228,9 +228,9 @@ def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def by_cann_too(function: Callable[P, Found]) -> Callable[P, Found]:
-    """Return a form of the judge for scripts: what disagrees on an NPU is judged again by CANN's formulas, and says so.
+    """Return a judge for scripts, which judges an NPU's disagreements again by CANN's formulas, and says so.
 
-    ``pytest --ascend`` does this for whole tests, and lists those as known.
+    ``pytest --ascend`` does this for entire tests, and lists such deviations as known.
     """
 
     @wraps(function)
@@ -247,15 +247,15 @@ def by_cann_too(function: Callable[P, Found]) -> Callable[P, Found]:
     return judged
 
 
-#: How many times the noise of the original another function differs from it; the error of the same function, too, in a
-#: module that rounds more often. Weights that were merged and rounded again differ by up to 1.4 times as much.
+#: Multiple of the original's noise by which another function differs from it; also the limit for the error of the same
+#: function in a module that rounds more often. Weights merged and rounded again differ by up to 1.4 times the noise.
 TWICE = 2.0
-#: What is said of such a module, and of another function.
+#: The notes on such a module, and on another function.
 ROUNDS = "in float64 the same as the original: it rounds more often, or elsewhere"
 ANOTHER = "by itself, in float64, another function than the original: {times:.2g} times the original's noise apart"
-#: What is said of a module that gets other values, in one whose result is that of the original.
+#: The note on a module with other inputs, inside a module whose result is the original's.
 INNER = "not judged: it gets other values than in the original, within a module that agrees"
-#: What is said of parts that one of the models leaves out, such as weights of attention; so many are named.
+#: The note on parts that one of the models leaves out, such as attention weights; the number of parts named.
 LACKING, NAMED = "not compared, as one of the models has None there: {}", 4
 
 
@@ -271,11 +271,11 @@ def models(
 ) -> LayerReport:
     """Compare a rewritten model with its original, by the outputs of the modules that ``names`` pairs.
 
-    ``names`` goes from the model's names to the original's; without it, modules of equal names are compared. The model
-    runs on ``device``, its original on the CPU: in float64 (expected), and as it is in several orders (reference runs).
-    In 16 bits, a module whose input agrees is also compared by itself. A part of an output that one model has and the
-    other leaves out (None) is not compared, and named. ``canaries`` are planted in one innermost module. Raises
-    :class:`UsageError` for unknown names, for an original that uses random numbers, and if there is nothing to compare.
+    ``names`` maps the model's names to the original's; without it, modules of equal names are compared. The model runs
+    on ``device``, its original on the CPU: in float64 (expected), and in its own dtype in several orders (reference
+    runs). In 16 bits, a module whose input agrees is also compared by itself. A part of an output that only one model
+    has (None in the other) is not compared, but named. ``canaries`` are planted in one innermost module. Raises
+    :class:`UsageError` for unknown names, for an original that draws random numbers, and if nothing can be compared.
     """
     check_module(model)
     check_module(original)
@@ -314,7 +314,7 @@ def models(
 
 
 def _module_pairs(model: nn.Module, original: nn.Module, names: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the names in the original by those in the model. Raises :class:`UsageError` for unknown ones."""
+    """Return a mapping of the model's names to the original's. Raises :class:`UsageError` for unknown names."""
     if not isinstance(names, Mapping | None):
         hint = "give a mapping: {'name in the model': 'name in the original'}"
         raise UsageError(f"names is {names!r:.80}", hint=hint)
@@ -328,9 +328,9 @@ def _module_pairs(model: nn.Module, original: nn.Module, names: Mapping[str, str
 
 
 def _without_inner_values(calls: Sequence[Call], layers: Sequence[Layer]) -> Iterator[Layer]:
-    """Take back what is said of a module that gets other values than in the original, within one that agrees.
+    """Withdraw the verdict on a module that gets other values than in the original, inside one that agrees.
 
-    A mixture of experts may sort its tokens in another order: its experts get other rows, and its result is the same.
+    A mixture of experts may sort its tokens in another order: its experts get other rows, but its result is the same.
     """
     by_call = dict(zip(map(id, calls), layers, strict=True))
     for call, layer in zip(calls, layers, strict=True):
@@ -346,7 +346,7 @@ def _without_inner_values(calls: Sequence[Call], layers: Sequence[Layer]) -> Ite
 def _calls_and_outputs(
     names: frozenset[str], model: nn.Module, args: Any, kwargs: Any, within: AbstractContextManager[Any]
 ) -> dict[tuple[str, int], tuple[list[Tensor], Any]]:
-    """Return the tensors that each call of the named modules got, and its output."""
+    """Return, for each call of the named modules, its input tensors and its output."""
     with within:
         calls = run(model, args, kwargs, None, False)[1]
     each_of = (call for call in calls if call.name in names)
@@ -354,14 +354,14 @@ def _calls_and_outputs(
 
 
 def _pairs(actual: Any, expected: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the tensors of two outputs that stand at equal places."""
+    """Return the tensors at equal places of two outputs."""
     parts = [(each.actual, each.expected) for each in leaves(Leaf("", actual, expected))]
     both = [each for each in parts if all(isinstance(one, Tensor) for one in each)]
     return [one for one, _ in both], [other for _, other in both]
 
 
 def _lacking(path: str, actual: Any, expected: Any) -> list[str]:
-    """Return the paths of the parts of an output that one of both leaves out; none if nothing would be left."""
+    """Return the paths of the parts that only one of the outputs has; none if nothing else would be left."""
     parts = list(leaves(Leaf(path, actual, expected)))
     lacking = [each.path for each in parts if (each.actual is None) is not (each.expected is None)]
     return lacking if len(lacking) < len(parts) else []
@@ -374,7 +374,7 @@ def _against(
     tensors, standard = tensors_in((call.args, call.kwargs)), copies[0].standard
     pairs = [(a, b) for a, b in zip(tensors, given, strict=False) if a.shape == b.shape]
     forward = compare(call.output, output, name=call.label, standard=standard)
-    if lacking := _lacking(call.label, call.output, output):  # it is judged by the parts that both models have
+    if lacking := _lacking(call.label, call.output, output):  # judged by the parts that both models have
         forward = joined([each for each in forward.leaves if each.path not in lacking], call.label)
     layer = Layer(
         label=call.label if call.label == other.label else f"{call.label} = {other.label}",
@@ -382,7 +382,7 @@ def _against(
         input_error=relative_error((call.args, call.kwargs), mapped(given, plain)),
         input_agrees=all(compare(a, b, standard=standard).agrees for a, b in pairs),
         output_error=relative_error(*_pairs(call.output, mapped(output, plain))),
-        forward=forward.in_full(),  # as of layers: verdicts would keep all tensors
+        forward=forward.in_full(),  # as for layers: verdicts would keep all tensors alive
     )
     dtypes = {each.dtype for each in tensors_in(call.output)}
     is_alike = layer.input_agrees and len(pairs) == len(tensors) == len(given)
@@ -390,21 +390,21 @@ def _against(
         return layer
     try:
         ours, theirs = (each.source(one).exact()[0] for each, one in zip(copies, (call, other), strict=True))
-    except Exception:  # noqa: BLE001 - only an NPU may have it, or the modules take other arguments
+    except Exception:  # noqa: BLE001 - it may exist only on an NPU, or take other arguments
         return layer
     found = _by_itself(layer, output, ours, theirs, *dtypes)
     if found is layer:
         return layer
-    # What is found counts if the results of both modules depend on nothing but what they get.
+    # The finding counts only if the results of both modules depend on nothing but their inputs.
     rounded = mapped(theirs, lambda each: plain(each).to(*dtypes))
     return found if compare(call.output, ours).agrees and compare(rounded, output).agrees else layer
 
 
 def _by_itself(layer: Layer, expected: Any, ours: Any, theirs: Any, dtype: torch.dtype) -> Layer:
-    """Return a layer with what is found of it by itself: ``ours`` and ``theirs`` are float64 results for its own input.
+    """Return the layer judged by itself: ``ours`` and ``theirs`` are float64 results for its own input.
 
-    Their difference has no noise, neither of earlier layers nor their own; the original's noise is that of its
-    reference runs. In float32, comparing both models sees as much.
+    Their difference contains neither noise of earlier layers nor their own; the original's noise is that of its
+    reference runs. In float32, comparing the entire models is as sensitive.
     """
     apart = 0.0
     for mine, exact in zip(*_pairs(ours, theirs), strict=True):
@@ -424,6 +424,6 @@ def _by_itself(layer: Layer, expected: Any, ours: Any, theirs: Any, dtype: torch
 
 
 def _noise(exact: Tensor, dtype: torch.dtype) -> float:
-    """Return the largest relative error of reference runs."""
+    """Return the largest relative error of the reference runs."""
     runs = exact.reference_runs(dtype) if isinstance(exact, Reference) else ()
     return max((relative_error(each, plain(exact)) for each in runs), default=0.0)

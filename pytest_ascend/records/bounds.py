@@ -1,4 +1,4 @@
-"""Types of the run log's fields, with the bounds that an untrusted log has to keep to."""
+"""Types of the run log's fields, with bounds that an untrusted log must respect."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from msgspec import Meta
 
 
 def empty() -> dict[str, Any]:
-    """Return an object without keys, for fields that are written even so: ``dict`` itself means that they are not."""
+    """Return an empty object, for fields that are written even if empty: the factory ``dict`` would omit them."""
     return {}
 
 
 def one_of(*names: str) -> Meta:
-    """Return what restricts a text to some names."""
+    """Return the constraint that restricts a string to some names."""
     return Meta(pattern=rf"\A(?:{'|'.join(names)})\Z")
 
 
-#: A whole number. Nothing that is counted or measured needs more than 64 bits, and a float can hold any of them.
+#: A whole number. No count or measurement needs more than 64 bits, and a float can hold any of them.
 Whole: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Number: TypeAlias = Whole | float
 #: A duration in seconds.
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 
-if TYPE_CHECKING:  # readers of these handle whatever they find
+if TYPE_CHECKING:  # readers of these fields handle any value
     Metric: TypeAlias = float
     Plain: TypeAlias = Any
     Nested: TypeAlias = Any
 else:
-    #: A figure of a comparison, which may be unknown.
+    #: A metric of a comparison, which may be unknown.
     Metric = Number | None
-    #: Builtins that decide nothing, of bounded nesting.
+    #: Builtins that decide nothing, with bounded nesting.
     Plain = str | Whole | float | bool | None
     _Flat = Plain | Sequence[Plain] | Mapping[str, Plain]
     Nested = Plain | Sequence[_Flat] | Mapping[str, _Flat]
 
 
 def now() -> str:
-    """Return the time in UTC as logs have it, in whole seconds."""
+    """Return the time in UTC, in whole seconds, as logs have it."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def moment(text: str) -> datetime:
-    """Parse a time in ISO 8601. Raises ValueError without an offset, since it could not be compared."""
+    """Parse a time in ISO 8601. Raises ValueError without an offset, since it would not be comparable."""
     try:
         found = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is tested: a case (one subject, one property, one dtype), and the stack that it runs on."""
+"""What is tested: a case (one subject, one property, one dtype), and the stack on which it runs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import msgspec
 from pytest_ascend.records import LEVELS
 from pytest_ascend.records.bounds import one_of
 
-#: Records a figure of a case by its name, or a series: what the fixture ``ascend_measure`` is.
+#: Records a measurement of a case by its name, or a series; the fixture ``ascend_measure`` returns one.
 Measure: TypeAlias = Callable[[str, float | Sequence[float]], None]
-#: The property of equal bits in a second call. It has no results of its own: its samples are those of "forward".
+#: The property that a second call gives equal bits. It has no results of its own: its samples are those of "forward".
 REPEAT = "repeat"
 #: The properties tested in processes that enable determinism before their first operator.
 EQUAL_BITS = (REPEAT, "determinism")
-#: Suite and property of a test of the user's that names no case.
+#: Suite and property of a user's test that names no case.
 OWN, OWN_TEST = "user", "test"
 #: The reason why a run of --ascend-model is a subset.
 OWN_MODEL = "a model of your own"
 #: Seed of the generated calls of the cases ``sweep``; part of the manifest, because it determines the calls.
 SWEEP_SEED = 1
-#: Counts how calls are generated from a seed: another one makes other calls of the same seed.
+#: Version of the generator: another one makes other calls from the same seed.
 SWEEP_GENERATION = 15
 
 Level: TypeAlias = Annotated[str, one_of(*LEVELS)]
@@ -33,9 +33,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One thing that a device either does as PyTorch promises, or does not.
 
     ``suite`` is the bundled suite ("ops", "models", ...) or "user"; ``subject`` the operator or model; ``property``
-    what is looked at ("forward", "backward", ...); ``dtype`` torch's name without the prefix, or "" where no dtype
-    applies; ``family`` groups subjects on the page; ``level`` is the lowest level that runs the case. ``id`` follows
-    from the others: the name by which manifests, run logs and pages know the case, stable over versions and machines.
+    what is tested ("forward", "backward", ...); ``dtype`` torch's name without the prefix, or "" if no dtype applies;
+    ``family`` groups subjects on the page; ``level`` is the lowest level that runs the case. ``id`` is derived from the
+    others: the name by which manifests, run logs and pages know the case, stable over versions and machines.
     """
 
     id: str = ""
@@ -54,11 +54,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         msgspec.structs.force_setattr(self, "id", found)
 
     def but(self, **changes: Any) -> Case:
-        """Return the case with fields, and so its id, changed."""
+        """Return the case with fields, and therefore its ID, changed."""
         return msgspec.structs.replace(self, id="", **changes)
 
     def is_in(self, level: str) -> bool:
-        """Whether a run at ``level`` has to run this case."""
+        """Return whether a run at ``level`` has to run this case."""
         return LEVELS.index(self.level) <= LEVELS.index(level)
 
 
@@ -66,8 +66,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Stack:
     """The combination under test. An empty string means that a version is not known.
 
-    ``device`` is the kind ("npu", "cuda", "cpu"); ``emulated`` is true where no hardware computed anything. The parts
-    in :data:`OPTIONAL` are empty where they are not installed, and in logs from before they were recorded.
+    ``device`` is the kind ("npu", "cuda", "cpu"); ``emulated`` is true if no hardware computed anything. The parts in
+    :data:`OPTIONAL` are empty if they are not installed, and in logs from before they were recorded.
     """
 
     device: str
@@ -89,6 +89,6 @@ class Stack:
     pytest_ascend: str = ""
 
 
-#: The parts of a stack without which it works: ATB (of NNAL), Triton's compiler, and libraries of operators. They
-#: compute results where they are installed, so a stack with another version of one is another stack.
+#: Parts without which a stack works: ATB (of NNAL), Triton's compiler, and libraries of operators. They compute
+#: results where they are installed, so a stack with another version of one is another stack.
 OPTIONAL = ("nnal", "triton_ascend", "vllm_ascend", "sgl_kernel_npu")

@@ -1,4 +1,4 @@
-"""Who computes each operator of an installed torch_npu, and how two versions differ in that."""
+"""Where each operator of an installed torch_npu is computed, and how two versions differ in that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NONFUNCTIONAL = "composite-nonfunctional"
 OTHER_LAYOUT = "other-layout"
 FALLBACK = "fallback"
 MISSING = "missing"
-#: How an operator runs on an NPU's tensors. The composites have the names of torch's dispatcher.
+#: How an operator runs on NPU tensors. The composites have the names of torch's dispatcher.
 KINDS = {
     NATIVE: "torch_npu has a kernel for it",
     IMPLICIT: "composed of other operators, gradient included",
@@ -30,7 +30,7 @@ KINDS = {
 }
 #: Kinds that torch_npu does not leave to the CPU.
 ON_NPU = frozenset({NATIVE, IMPLICIT, EXPLICIT, NONFUNCTIONAL, OTHER_LAYOUT})
-#: Says in a comparison that there is no such operator.
+#: Marks an operator that does not exist, in a comparison.
 ABSENT = "absent"
 #: torch 2.13 with torch_npu 2.13 has 3,954 operators in both namespaces; the longest name has 81 characters.
 OPERATORS_LIMIT = 100_000
@@ -40,9 +40,9 @@ _VERSION = re.compile(r"[A-Za-z0-9_.+-]{0,100}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Census:
-    """The kind of each operator, by its name with overload ("aten::add.Tensor"), and the versions that it is true of.
+    """The kind of each operator, by its name with overload ("aten::add.Tensor"), and the versions it applies to.
 
-    ``torch_npu_commit`` tells builds of one version apart. An empty version could not be found out.
+    ``torch_npu_commit`` distinguishes builds of one version. An empty version is unknown.
     """
 
     torch: str
@@ -71,7 +71,7 @@ class Census:
 
     @classmethod
     def from_dict(cls, data: Any) -> Census:
-        """Return the census of :meth:`to_dict`, untrusted. Raises ValueError with what is wrong."""
+        """Return the census from :meth:`to_dict`, as untrusted data. Raises ValueError with what is wrong."""
         if not isinstance(data, dict) or data.get("type") != TYPE:
             raise ValueError(f'it is no census: "type" is not {TYPE!r}')
         if type(data.get("schema")) is not int or data["schema"] != SCHEMA:
@@ -94,22 +94,22 @@ class Census:
 
 
 class Change(NamedTuple):
-    """What an operator was before and is now: a kind, or "absent"."""
+    """An operator's kind before and after: one of KINDS, or "absent"."""
 
     before: str
     after: str
 
 
-#: Parts of a difference. "gained" is on the NPU now and was not, "lost" was and is not; "changed" is any other change.
-#: What another version of torch removed or added is not torch_npu's doing: "removed" and "added"; but an operator that
-#: torch added and torch_npu has a kernel for is gained.
+#: Parts of a difference. "gained" operators are newly on the NPU, "lost" ones no longer; "changed" is any other change.
+#: Operators that another version of torch removed or added are "removed" and "added", since that is not torch_npu's
+#: doing; but an operator that torch added and for which torch_npu has a kernel is gained.
 PARTS = ("lost", "gained", "changed", "removed", "added")
 #: The namespace of torch's own operators.
 _TORCH = "aten::"
 
 
 def compare(old: Census, new: Census) -> dict[str, dict[str, Change]]:
-    """Return what changed, in :data:`PARTS`, by operator: torch_npu's own first, then torch's, each sorted by name."""
+    """Return changes by operator, in :data:`PARTS`: torch_npu's own first, then torch's, each sorted by name."""
     parts: dict[str, dict[str, Change]] = {part: {} for part in PARTS}
     has_other_torch = old.torch != new.torch
     for name in sorted({*old.operators, *new.operators}, key=lambda name: (name.startswith(_TORCH), name)):

@@ -11,9 +11,9 @@ OUTCOMES: dict[str, type[Outcome]] = {}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """One terminal state of a case.
+    """One final state of a case.
 
-    ``reason`` says why in one sentence; it is empty only for a pass. ``detail`` may hold many lines.
+    ``reason`` says why in one sentence; it is empty only for a pass. ``detail`` may have many lines.
     """
 
     name: ClassVar[str]

@@ -13,18 +13,18 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Outcome
 from pytest_ascend.records.verdict import Verdict
 
-#: The kind of a diagnosis of an error that no table knows.
+#: The kind of a diagnosis for an error that no table lists.
 BUG = "bug"
-#: Points of one series, and series of one case: a curve of a long training, and samples of a long benchmark.
+#: Most points in one series, for a long training's curve; most series of one case.
 SERIES_POINTS_LIMIT = 10_000
 SERIES_LIMIT = 32
 Series: TypeAlias = Annotated[Sequence[Number], Meta(max_length=SERIES_POINTS_LIMIT)]
 
 
 class AttemptRecord(Struct, frozen=True, kw_only=True):
-    """One of several attempts: its ``card``, how it came to its ``end``, and its outcome ("" for none) with the reason.
+    """One of several attempts: its ``card``, how it ended (``end``), and its outcome ("" for none) with the reason.
 
-    ``alone`` says that it ran in a process of its own, with blocking launches.
+    ``alone`` means that it ran in a process of its own, with blocking launches.
     """
 
     card: str
@@ -43,17 +43,16 @@ class CallDigests(Struct, frozen=True):
 
 
 class ResultRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="record"):
-    """A case, what became of it, and the figures behind that.
+    """A case, its outcome, and the evidence for it.
 
-    ``verdicts`` has one for each comparison, kept for passes too. ``measurements`` are named numbers with their unit in
-    the name (``latency_us``). ``fallbacks`` lists the aten operators that ran elsewhere than on the device. ``series``
-    are named lists of numbers: samples behind a measurement (``latency_us``), or a curve as the pair ``loss_actual``
-    and ``loss_expected``, one number a step. ``waiver`` has the reason, issue, owner and expires (a date) of the waiver
-    by which a deviation was excused. ``diagnosis`` says what an error means (see :mod:`pytest_ascend.diagnosis`).
-    ``attempts`` has each attempt where there was more than one. ``snippet`` is a Python program that shows what is
-    wrong with the case, empty where nothing is, and where nobody knows how to write one. ``digests`` has the digests of
-    generated calls, by their names. ``blind`` are kinds of wrong results, made of the device's right one, that the
-    case's own judgement accepts.
+    ``verdicts`` has one per comparison, also for passes. ``measurements`` are named numbers with their unit in the name
+    (``latency_us``). ``fallbacks`` lists the aten operators that ran elsewhere than on the device. ``series`` are named
+    lists of numbers: samples behind a measurement (``latency_us``), or a curve as the pair ``loss_actual`` and
+    ``loss_expected``, one number per step. ``waiver`` has the reason, issue, owner and expires (a date) of the waiver
+    that excused a deviation. ``diagnosis`` says what an error means (see :mod:`pytest_ascend.diagnosis`). ``attempts``
+    lists each attempt if there was more than one. ``snippet`` is a Python program that demonstrates the fault, empty if
+    there is no fault or no program could be written. ``digests`` has the digests of generated calls, by their names.
+    ``blind`` are kinds of wrong results, derived from the device's correct one, that the case's own judgement accepts.
     """
 
     case: Case
@@ -61,7 +60,7 @@ class ResultRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     outcome_name: Annotated[str, one_of(*OUTCOMES)] = field(name="outcome")
     reason: str
     detail: str
-    # These are written even where they are empty: omit_defaults does not know the value of these functions.
+    # These are written even if they are empty: omit_defaults does not know the values of these functions.
     verdicts: tuple[Verdict, ...] = field(default_factory=lambda: ())
     measurements: Mapping[str, Number] = field(default_factory=empty)
     fallbacks: tuple[str, ...] = field(default_factory=lambda: ())
@@ -76,18 +75,18 @@ class ResultRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 
     @classmethod
     def of(cls, case: Case, node_id: str, outcome: Outcome, **known: Any) -> ResultRecord:
-        """Make the record of a case that came to ``outcome``; ``known`` are the other fields."""
+        """Return the record of a case that ended with ``outcome``; ``known`` are the other fields."""
         name, reason, detail = outcome.name, outcome.reason, outcome.detail
         return cls(case=case, node_id=node_id, outcome_name=name, reason=reason, detail=detail, **known)
 
     @property
     def outcome(self) -> Outcome:
-        """What became of the case."""
+        """Return the outcome of the case."""
         return OUTCOMES[self.outcome_name](reason=self.reason, detail=self.detail)
 
     @property
     def conforms(self) -> bool:
-        """Whether what became of the case is what PyTorch promises."""
+        """Return whether the outcome of the case is what PyTorch promises."""
         return OUTCOMES[self.outcome_name].conforms
 
     def but(self, outcome: Outcome | None = None, **changes: Any) -> ResultRecord:

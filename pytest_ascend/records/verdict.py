@@ -1,4 +1,4 @@
-"""The judge's verdict as data: the figures of one comparison, also of passes."""
+"""The judge's verdict as data: the metrics of one comparison, also for passes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Worst:
 
 
 class Rule(str, Enum):
-    """The judge's own rules; values are the words of messages and logs. Published standards have further ones."""
+    """The judge's own rules; values are the words of messages and logs. Published standards define further ones."""
 
     ELEMENT = "error of one element"
     ELEMENT_ULPS = "error of one element in ulp"
@@ -38,7 +38,7 @@ class Rule(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """The rule that decided, and the value that it allowed (in the unit that the name says)."""
+    """The deciding rule, and the value that it allows (in the unit given in its name)."""
 
     name: str
     value: Number
@@ -46,13 +46,13 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """Whether an output agrees with what was expected of it, by which standard, and with what figures.
+    """Whether an output agrees with the expected one, by which standard, and with which metrics.
 
-    ``path`` says which part of the output ("output[0].logits"); of a nested output the verdict as a whole repeats its
-    worst leaf, and ``leaves`` holds one verdict for each leaf, one level deep. ``metrics`` may hold NaN and Inf.
-    ``waiver`` is the reason given for judging by a looser limit than the standard's, empty where nothing was loosened.
-    Of wrong elements, ``worst_elements`` has the worst first, and ``where`` a picture: the tensor as rows of cells, its
-    last dimension across and all others down, a digit each from 0 for no wrong element to 9 for nothing else.
+    ``path`` names the part of the output ("output[0].logits"). For a nested output, the overall verdict repeats its
+    worst leaf, and ``leaves`` holds one verdict per leaf, one level deep. ``metrics`` may hold NaN and Inf. ``waiver``
+    is the reason given for a looser limit than the standard's, empty if none was loosened. For wrong elements,
+    ``worst_elements`` has the worst first, and ``where`` a map: the tensor as rows of cells, its last dimension across
+    and all others down, one digit per cell, from 0 for no wrong element to 9 for only wrong ones.
     """
 
     path: str
@@ -70,22 +70,22 @@ class Verdict:
     leaves: tuple[Verdict, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError for leaves that have leaves."""
+        """Raise ValueError if a leaf has leaves."""
         if any(leaf.leaves for leaf in self.leaves):
             raise ValueError(".leaves: a leaf has leaves of its own")
 
     @property
     def is_evidence(self) -> bool:
-        """Whether it counts for a pass: one that agrees without leaves compared nothing, as of two empty lists."""
+        """Return whether it counts for a pass: agreement without leaves compared nothing, as with two empty lists."""
         return bool(self.leaves) or not self.agrees
 
     def in_full(self) -> Verdict:
-        """Return the verdict with figures that are computed now, where they would be when they are read."""
+        """Return the verdict with all metrics computed now, instead of when they are read."""
         metrics = {name: value if value is None else float(value) for name, value in self.metrics.items()}
         return replace(self, metrics=metrics, leaves=tuple(leaf.in_full() for leaf in self.leaves))
 
     def as_whole(self) -> Verdict:
-        """Return the verdict of an output that is one leaf, and has that as its only leaf."""
+        """Return the verdict of an output that is a single leaf, with itself as its only leaf."""
         return replace(self, leaves=(self,))
 
 
@@ -98,11 +98,11 @@ _KNOWN_DEVIATION = re.compile(r"as expected of a chip with ([^;\n]+)")
 
 
 def as_expected_of(names: Iterable[str]) -> str:
-    """Return the words for some of them."""
+    """Return the message for some of these deviations."""
     return f"as expected of a chip with {', '.join(names)}"
 
 
 def named_in(pattern: str) -> frozenset[str]:
-    """Return those that a pattern names."""
+    """Return the deviations that a pattern names."""
     found = _KNOWN_DEVIATION.search(pattern)
     return frozenset(found[1].split(", ")) if found else frozenset()

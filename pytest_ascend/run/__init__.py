@@ -1,1 +1,1 @@
-"""From a case to its record: devices, inputs, references, outcomes."""
+"""Run a case and record it: devices, inputs, references, outcomes."""

@@ -1,4 +1,4 @@
-"""Results of pytest-benchmark, in the names and units of a run log, and their way between processes."""
+"""Results of pytest-benchmark, with a run log's names and units, and their transport between processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAMES = {"latency_min_us": "min", "latency_median_us": "median", "latency_mean_
 
 
 def take(context: CaseContext, fixture: Any) -> None:
-    """Note the figures of the fixture ``benchmark`` and the time of each round in us, if it measured anything."""
+    """Record the metrics of the fixture ``benchmark`` and the time of each round in us, if it measured anything."""
     if metadata := getattr(fixture, "stats", None):
         stats = metadata.stats
         context.measurements |= {name: float(getattr(stats, figure)) * 1e6 for name, figure in _NAMES.items()}
@@ -21,7 +21,7 @@ def take(context: CaseContext, fixture: Any) -> None:
 
 
 def taken(config: Any) -> list[dict[str, Any]]:
-    """Take from this process's pytest-benchmark what it measured since the last call, as builtins."""
+    """Take what this process's pytest-benchmark measured since the last call, as builtins."""
     session, names = getattr(config, "_benchmarksession", None), ("group", "extra_info", "iterations")
     if session is None:
         return []
@@ -33,7 +33,7 @@ def taken(config: Any) -> list[dict[str, Any]]:
 
 
 def put_back(config: Any, item: Any, data: dict[str, Any]) -> None:
-    """Have this process's pytest-benchmark show, store and compare what ``item`` measured in another process."""
+    """Make this process's pytest-benchmark show, store and compare what ``item`` measured in another process."""
     from pytest_benchmark.stats import Metadata
 
     session = getattr(config, "_benchmarksession", None)
@@ -46,5 +46,5 @@ def put_back(config: Any, item: Any, data: dict[str, Any]) -> None:
     metadata: Any = Metadata(fixture, data["iterations"], dict(session.options))  # type: ignore[no-untyped-call]
     for each in data["seconds"]:
         metadata.stats.update(float(each))
-    # the last attempt of a case counts
+    # only the last attempt of a case counts
     session.benchmarks[:] = [*(each for each in session.benchmarks if each.fullname != item.nodeid), metadata]

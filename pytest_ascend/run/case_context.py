@@ -20,11 +20,11 @@ from pytest_ascend.system.text import one_line
 
 #: Note for a case that failed on a chip with an overflow status instead of Inf and NaN.
 OVERFLOWED = "the NPU's status says that something overflowed in this case"
-#: Note for one on a chip that multiplies in half precision, whose error is beyond that of reference runs that do so.
+#: Note for a case on a chip that multiplies in half precision, with a larger error than reference runs that do so too.
 MORE_THAN_HALVES = "more than products of float32 in half precision explain"
-#: Longest reason that is kept for a missing program.
+#: Longest reason kept for a missing program.
 REASON_CHARACTERS = 200
-#: Takes the verdict that disagreed, or None, and returns a program. May raise ValueError with the reason why there is
+#: Takes the disagreeing verdict, or None, and returns a program. May raise ValueError with the reason why there is
 #: none.
 Reproduce: TypeAlias = Callable[[Verdict | None], str]
 
@@ -33,11 +33,11 @@ Reproduce: TypeAlias = Callable[[Verdict | None], str]
 class CaseContext:
     """A case during its test. ``error_outcome`` is the outcome of the exception that ended the test early.
 
-    ``is_own`` is true for a test of the user's, in which pytest's conventions hold: a skip is a skip, an assertion is
-    a check, and a disagreement that the test catches fails nothing. ``known`` are the known deviations of the case,
-    None if it should pass. ``reproduce`` writes a program that reproduces a failure, and is called only for one.
-    ``multiplied`` is whether the device computed a matrix product or a convolution, None if that was not watched;
-    ``overflowed`` whether its overflow status was set.
+    ``is_own`` is true for a user's test, in which pytest's conventions hold: a skip is a skip, an assertion is a check,
+    and a disagreement that the test catches does not fail it. ``known`` are the known deviations of the case, None if
+    it should pass. ``reproduce`` writes a program that reproduces a failure, and is called only after one.
+    ``multiplied`` tells whether the device computed a matrix product or a convolution, None if that was not observed;
+    ``overflowed`` tells whether its overflow status was set.
     """
 
     case: Case
@@ -59,11 +59,11 @@ class CaseContext:
     blind: list[str] = field(default_factory=list)
 
     def note(self, verdict: Verdict) -> None:
-        """Record a comparison with all its figures, which are computed now, before the tensors are freed."""
+        """Record a comparison with all its metrics, which are computed now, before the tensors are freed."""
         self.verdicts.append(verdict.in_full())
 
     def measure(self, name: str, value: float | Sequence[float]) -> None:
-        """Record a figure or a series. Raises UsageError if it is not a number, or the name exists already.
+        """Record a metric or a series. Raises UsageError if it is not numeric, or the name exists already.
 
         A series is a list of samples, or one of the two lines of a curve: ``loss_actual`` and ``loss_expected``.
         """
@@ -79,11 +79,11 @@ class CaseContext:
             raise UsageError(message, hint="give one int or float, or a list of them")
 
     def judge_again(self, test: Callable[[], object], message: str) -> str:
-        """Run a test again whose results disagree, with CANN's formulas in place of PyTorch's; return its message.
+        """Repeat a test whose results disagree, with CANN's formulas in place of PyTorch's; return its message.
 
-        If there are none, and the chip multiplies float32 in half precision, reference runs do the same. If it then
-        agrees, or the chip's documented deviations explain all that is left, the verdicts and the message say so. If
-        not, they are those of the run by other formulas, which also look for where the disagreement begins.
+        If no such formulas apply, and the chip multiplies float32 in half precision, so do reference runs. If it then
+        agrees, or the chip's documented deviations explain all that is left, the verdicts and the message say so.
+        Otherwise they are those of the run by other formulas, which also searches for where the disagreement begins.
         """
         from pytest_ascend.precision.diagnosis import of_chip
         from pytest_ascend.precision.kernel_fallbacks import cann_formulas, products_in_halves
@@ -99,7 +99,7 @@ class CaseContext:
         if not how.used and HALVES in of_chip()[0] and (not by_size or HALVES in frozenset().union(*named)):
             usual, blind, rounds = self.verdicts, list(self.blind), products_in_halves()
             halved = self._run_again(test, rounds)
-            self.blind[:] = blind  # for half precision, as these are
+            self.blind[:] = blind  # limits for half precision are wider
             names, found = {HALVES}, self._explained(halved) if rounds.used else None
             if found is None and rounds.used and by_size and isinstance(halved, AssertionError) and self.is_wrong():
                 self.measurements, self.series = kept
@@ -116,41 +116,41 @@ class CaseContext:
         return message
 
     def _run_again(self, test: Callable[[], object], how: AbstractContextManager[Any]) -> Exception | None:
-        """Run a test again, with empty evidence; return what it raised."""
+        """Repeat a test with empty evidence; return what it raised."""
         self.verdicts, self.measurements, self.series = [], {}, {}
         with how:
             try:
                 test()
-            except Exception as raised:  # noqa: BLE001  (a disagreement, or what makes it no explanation)
+            except Exception as raised:  # noqa: BLE001  (a disagreement, or an error that explains nothing)
                 return raised
         return None
 
     def _explained(self, error: Exception | None) -> frozenset[str] | None:
-        """Return the documented deviations that explain all that is wrong; None if something is left."""
+        """Return the documented deviations that explain everything wrong; None if something is left."""
         named = self._named()
         is_told = bool(self.verdicts) and all(named) and (not error or bool(named))
         return frozenset().union(*named) if is_told else None
 
     def is_wrong(self) -> bool:
-        """Whether a result disagrees."""
+        """Return whether a result disagrees."""
         return any(not each.agrees for each in self.verdicts)
 
     def has_wrong_numbers(self) -> bool:
-        """Whether numbers disagree, which other formulas may explain; they do not explain what is said or timed."""
+        """Return whether numbers disagree, which other formulas may explain, unlike messages or times."""
         return any(leaf.metrics and not leaf.agrees for each in self.verdicts for leaf in each.leaves)
 
     def outcome(self) -> Outcome:
-        """Return the outcome by the evidence and the known deviations."""
+        """Return the outcome given by the evidence and the known deviations."""
         return self._judged()[0]
 
     def _judged(self) -> tuple[Outcome, dict[str, str]]:
-        """Return the outcome and its waiver, which is empty for none."""
+        """Return the outcome and its waiver, which is empty if there is none."""
         found = self._found()
         if self.overflowed and isinstance(found, Failed):
             found = replace(found, detail=f"{found.detail}\n{OVERFLOWED}".lstrip())
         if not self.known:
             return found, {}
-        # The documented deviations of chips that together explain every disagreement, or none; products in half
+        # Documented deviations of chips must explain every disagreement together, or none counts; products in half
         # precision explain nothing if nothing was multiplied, in this case or before it.
         named = self._named()
         explained = frozenset().union(*named) if all(named) else frozenset()
@@ -159,7 +159,7 @@ class CaseContext:
         return self.known.judge(found, self.fallbacks, today(), explained)
 
     def _named(self) -> list[frozenset[str]]:
-        """Return what documented deviations the pattern of each wrong part names."""
+        """Return the documented deviations that the pattern of each wrong part names."""
         leaves = (leaf for each in self.verdicts for leaf in each.leaves or (each,))
         return [named_in(leaf.pattern) for leaf in leaves if not leaf.agrees]
 
@@ -170,7 +170,7 @@ class CaseContext:
         computed = f"computed on the CPU: {', '.join(self.fallbacks)}" if self.fallbacks else ""
         if self.error_outcome:
             return self.error_outcome
-        if self.is_own and (disagreeing or not has_evidence):  # a test of the user's that ended well says nothing
+        if self.is_own and (disagreeing or not has_evidence):  # the success of a user's own test is no evidence
             caught = f"passed; the test caught a disagreement: {disagreeing.headline}" if disagreeing else ""
             alone = "; ".join(filter(None, ("passed by its own assertions, without a comparison", computed)))
             return NotJudged(reason=caught or alone)
@@ -195,7 +195,7 @@ class CaseContext:
         if self.reproduce is not None and outcome.name != Passed.name:
             try:
                 snippet = self.reproduce(next((verdict for verdict in self.verdicts if not verdict.agrees), None))
-            except Exception as error:  # noqa: BLE001  (nothing that happens here may cost the record)
+            except Exception as error:  # noqa: BLE001  (no failure here may lose the record)
                 snippet = f"# no program: {one_line(str(error))[:REASON_CHARACTERS]}"
         return ResultRecord.of(
             self.case,
@@ -223,7 +223,7 @@ def _explained(verdict: Verdict, names: Sequence[str]) -> Verdict:
 
 
 def _with(verdict: Verdict, line: str) -> Verdict:
-    """Return a verdict that says one thing more, if it disagrees."""
+    """Return the verdict, with a line appended to its message if it disagrees."""
     return verdict if verdict.agrees else replace(verdict, message=f"{verdict.message}\n  {line}")
 
 
@@ -233,9 +233,9 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 @contextlib.contextmanager
 def watching(context: CaseContext, device: Device, *, timed: bool) -> Iterator[None]:
-    """Note operators that fall back to the CPU, and synchronise, so that device errors are raised within the test.
+    """Record operators that fall back to the CPU, and synchronize, so that device errors are raised within the test.
 
-    A ``timed`` test is not watched, because watching takes some microseconds an operator. The overflow status of an
+    A ``timed`` test is not watched, because watching takes some microseconds per operator. The overflow status of an
     earlier case is cleared.
     """
     from pytest_ascend.device.dispatcher import FallbackWatch
@@ -246,7 +246,7 @@ def watching(context: CaseContext, device: Device, *, timed: bool) -> Iterator[N
         try:
             yield
         finally:
-            with contextlib.suppress(RuntimeError):  # of a device that raised already
+            with contextlib.suppress(RuntimeError):  # from a device that has failed already
                 context.overflowed = device.overflowed()
             if watch:
                 context.fallbacks.extend(watch.seen)
@@ -255,7 +255,7 @@ def watching(context: CaseContext, device: Device, *, timed: bool) -> Iterator[N
 
 
 def lost(device: Device) -> str:
-    """Check the device's health after it raised an error: "" if it is fine, else what is wrong."""
+    """Check the device's health after it raised an error: return "" if it is fine, else the problem."""
     from pytest_ascend.device.probe import known_answer
 
     return str(answered(lambda: known_answer(device.torch_device()), None))

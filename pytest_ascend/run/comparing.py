@@ -24,16 +24,16 @@ CPU = torch.device("cpu")
 
 
 class Disagreement(AssertionError):
-    """The result is not the expected one. The message says where, by how much, and how much is allowed."""
+    """The result differs from the expected one. The message says where, by how much, and how much is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrecisionCompare:
-    """Compares within one test. ``note`` takes each verdict as builtins; ``standard`` is "" for the default rule.
+    """Compares within one test. ``note`` records each verdict; ``standard`` is "" for the default rule.
 
     ``device`` is where :meth:`layers` and :meth:`models` run a model. ``marked`` are settings of the test's marker;
-    those of a call take precedence over them, and they over ``standard``. ``digests`` has the digests of inputs and
-    outputs by the name of a generated call.
+    they override ``standard``, and those of a call override them. ``digests`` holds the digests of inputs and outputs
+    by the name of a generated call.
     """
 
     note: Callable[[precision.Verdict], None]
@@ -41,9 +41,9 @@ class PrecisionCompare:
     device: str = "cpu"
     marked: Mapping[str, Any] = field(default_factory=dict)
     digests: dict[str, CallDigests] = field(default_factory=dict)
-    #: Whether the test is run again by CANN's formulas if it fails: until then nobody looks for where it begins.
+    #: Whether a failing test is repeated with CANN's formulas: until then, a disagreement's origin is not searched for.
     is_judged_again: Callable[[], bool] = field(default=lambda: False)
-    #: Wrong results that are judged like the device's, if the case plants any.
+    #: Corrupted results that are judged like the device's, if the case plants any.
     canaries: Canaries | None = None
 
     def __repr__(self) -> str:
@@ -53,7 +53,7 @@ class PrecisionCompare:
     def __call__(
         self, actual: Any, expected: Any, *, locate: Callable[[precision.Verdict], str] | None = None, **settings: Any
     ) -> precision.Verdict:
-        """Judge ``actual`` of the device by ``expected``, and return the verdict; ``settings`` are those of
+        """Judge the device's ``actual`` against ``expected``, and return the verdict; ``settings`` are those of
         :func:`pytest_ascend.precision.compare`. ``locate`` returns where a disagreement begins, for the message.
 
         Raises Disagreement, an AssertionError, if they disagree, and UsageError for invalid arguments.
@@ -86,9 +86,9 @@ class PrecisionCompare:
     ) -> None:
         """Judge a function that only adds, multiplies and moves, bit for bit: results and gradients.
 
-        It is called with tensors of these shapes in each dtype on the device, and ``definition``, by default itself, in
-        float64 on the CPU. Their whole numbers make all sums exact in float32, in any order: there is one right result.
-        Raises Disagreement where it is another, and UsageError for a function that is not exact of such numbers.
+        It is called on the device with tensors of these shapes in each dtype; ``definition``, by default the function
+        itself, is called in float64 on the CPU. With whole numbers all sums are exact in float32, in any order, so only
+        one result is correct. Raises Disagreement for any other, UsageError for a function that is not exact for them.
         """
         __tracebackhide__ = True
         if not shapes or not all(isinstance(each, (list, tuple)) for each in shapes):
@@ -102,10 +102,10 @@ class PrecisionCompare:
 
     def module(self, model: torch.nn.Module, *inputs: Any, **settings: Any) -> precision.Verdict:
         """Judge outputs, gradients of inputs and gradients of parameters of ``model`` on the device, and return the
-        verdict; ``settings`` are those of :func:`pytest_ascend.precision.whole`, and keywords of the model.
+        verdict; ``settings`` are those of :func:`pytest_ascend.precision.whole`, and keyword arguments of the model.
 
-        Raises Disagreement that names the first wrong layer, and UsageError for anything but a module, and for a
-        model that uses random numbers outside of dropout modules, which are switched off and named.
+        Raises Disagreement, which names the first wrong layer, and UsageError for anything but a module, and for a
+        model that draws random numbers outside dropout modules, which are disabled and named.
         """
         __tracebackhide__ = True
         settings.setdefault("standard", self._effective({}).get("standard"))
@@ -118,8 +118,8 @@ class PrecisionCompare:
     def layers(self, model: torch.nn.Module, *inputs: Any, **settings: Any) -> precision.LayerReport:
         """Judge every module of ``model`` on the device, forward and backward, and return the report with its table.
 
-        ``settings`` are those of :func:`pytest_ascend.precision.layers`. Raises Disagreement that names the first
-        wrong layer, and UsageError for anything but a model.
+        ``settings`` are those of :func:`pytest_ascend.precision.layers`. Raises Disagreement that names the first wrong
+        layer, and UsageError for anything but a model.
         """
         __tracebackhide__ = True
         settings.setdefault("standard", self._effective({}).get("standard"))
@@ -130,8 +130,8 @@ class PrecisionCompare:
     ) -> precision.LayerReport:
         """Compare a rewritten ``model`` on the device with its ``original``, by modules that ``names`` pairs.
 
-        ``settings`` are those of :func:`pytest_ascend.precision.layers`. Raises Disagreement that names the first
-        wrong layer, and UsageError for anything but a model.
+        ``settings`` are those of :func:`pytest_ascend.precision.layers`. Raises Disagreement that names the first wrong
+        layer, and UsageError for anything but a model.
         """
         __tracebackhide__ = True
         settings.setdefault("standard", self._effective({}).get("standard"))
@@ -147,14 +147,14 @@ class PrecisionCompare:
         return report
 
     def _effective(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a call, and those of the marker for the same standard."""
+        """Return the settings of a call, with those of the marker for the same standard."""
         if "standard" in settings:
             return dict(settings)
         return {**({"standard": self.standard} if self.standard else {}), **self.marked, **settings}
 
 
 def agrees(judge: Callable[[PrecisionCompare], object], compare: PrecisionCompare) -> bool:
-    """Return whether the results agree that ``judge`` compares; ``compare`` notes its verdicts if they do."""
+    """Return whether the results that ``judge`` compares agree; ``compare`` notes the verdicts if they do."""
     verdicts: list[precision.Verdict] = []
     try:
         judge(replace(compare, note=verdicts.append))
@@ -168,12 +168,12 @@ def agrees(judge: Callable[[PrecisionCompare], object], compare: PrecisionCompar
 def in_time(
     call: Callable[[], _Result], usual_s: float, limit_s: float, name: str, device: torch.device = CPU
 ) -> _Result:
-    """Return what a call returns that takes the CPU ``usual_s`` seconds, and keeps nothing on the ``device``.
+    """Return the result of a call that takes the CPU ``usual_s`` seconds and must leave nothing on the ``device``.
 
-    Raises Disagreement if it takes longer than ``limit_s`` each time, or if each time less memory is free after it.
+    Raises Disagreement if each attempt takes longer than ``limit_s``, or leaves less memory free.
     """
     took, left = list[float](), list[int]()
-    # The first may make the kernel, and other work on the machine may be in the way of some.
+    # The first call may build the kernel, and other work on the machine may slow some down.
     while len(took) < 4 or (min(left) <= 0 and len(took) < 12 and sum(took) < 1):
         free, start = free_bytes(device), time.perf_counter()
         found = call()
@@ -190,7 +190,7 @@ def in_time(
 
 
 def refusal(call: Callable[[], object], device: torch.device) -> Exception | None:
-    """Return what a call raises, at once or when its device is waited for; None if nothing is raised."""
+    """Return what a call raises, at once or when its device is synchronized; None if nothing is raised."""
     try:
         call()
         if device.type != "cpu":
@@ -201,14 +201,14 @@ def refusal(call: Callable[[], object], device: torch.device) -> Exception | Non
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return how much of the device's memory is free, for all processes; 0 where nobody can tell."""
+    """Return how much of the device's memory is free, for all processes; 0 if it is unknown."""
     return 0 if device.type == "cpu" else int(getattr(torch, device.type).mem_get_info(device)[0])
 
 
 def marked_settings(arguments: Sequence[Any], named: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the settings of a marker ``ascend_standard(name, limits={...}, waiver="...")``; ``where`` names its test.
 
-    Raises UsageError for a marker that says anything else, and for a standard that does not exist.
+    Raises UsageError for a marker with other arguments, and for a standard that does not exist.
     """
     if not {"limits", "waiver"}.issuperset(named) or len(arguments) > 1 or not (arguments or named):
         written = ", ".join([*map(repr, arguments), *(f"{key}={value!r}" for key, value in named.items())])

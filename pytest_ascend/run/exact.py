@@ -1,4 +1,4 @@
-"""Functions whose result is exact in any order: inputs of whole numbers, and what comes of them in float64."""
+"""Functions whose result is exact in any order: inputs of whole numbers, and the results in float64."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from pytest_ascend.precision.nested import tensors_in
 from pytest_ascend.run import inputs
 from pytest_ascend.system.errors import UsageError
 
-#: Whole numbers up to this are exact in float32, in which sums are kept.
+#: Whole numbers up to this are exact in float32, in which sums are accumulated.
 LARGEST = 2.0**24
 
 Function: TypeAlias = Callable[..., Any]
-#: Results, then gradients of the inputs.
+#: Results, followed by gradients of the inputs.
 Found: TypeAlias = list[torch.Tensor]
 
 
 def calls(
     function: Function, definition: Function, shapes: Sequence[Sequence[int]], dtype: torch.dtype, device: str
 ) -> Iterator[tuple[str, Found, Found]]:
-    """Yield the name of each call, what the device gives, and the only right result: that in float64, rounded once.
+    """Yield each call's name, the device's results, and the only correct ones: those in float64, rounded once.
 
-    The numbers of one call are -1, 0 and 1; of the other 1 and 2, and along the longest dimension the second half of
-    the last tensor is negative. Raises UsageError for a function that is not exact of such numbers.
+    One call has the numbers -1, 0 and 1; the other has 1 and 2, with the second half of the last tensor negative along
+    its longest dimension. Raises UsageError for a function that is not exact for such numbers.
     """
     for name, numbers in _drawn([tuple(shape) for shape in shapes]).items():
         exact = _run(definition, [each.double() for each in numbers])
         sizes = _run(definition, [each.double().abs() for each in numbers])
-        # Means and factors leave such fractions.
+        # Means and scale factors produce such fractions.
         is_exact = all(bool((each * 2**14 % 1 == 0).all()) for each in exact if each.is_floating_point())
         if not is_exact or any(bool((each.abs() > LARGEST).any()) for each in sizes):
             raise UsageError(
                 f"the function is not exact of {name}",
                 hint="use one that only adds, multiplies and moves, with means of 2**n numbers, or smaller shapes",
             )
-        # Without negative zeros: their sign depends on the order.
+        # Without negative zeros, whose sign depends on the order.
         wanted = [each.to(dtype) + 0 if each.is_floating_point() else each for each in exact]
         found = (each.cpu() for each in _run(function, [each.to(dtype).to(device) for each in numbers]))
         actual = [each + 0 if each.is_floating_point() else each for each in found]
@@ -57,7 +57,7 @@ def _drawn(shapes: Sequence[tuple[int, ...]]) -> dict[str, list[torch.Tensor]]:
 
 
 def _run(function: Function, numbers: Sequence[torch.Tensor]) -> Found:
-    """Return the results, and the gradients of the inputs where the function has any."""
+    """Return the results, and the gradients of the inputs if the function has any."""
     given = [each.requires_grad_() for each in numbers]
     outputs = tensors_in(function(*given))
     if not outputs:

@@ -1,7 +1,7 @@
-"""Inputs and weights that are the same on every CPU, operating system and version of torch and numpy.
+"""Inputs and weights that are identical on every CPU, operating system and version of torch and numpy.
 
-Element ``i`` of the stream ``key`` is a hash of both, or of its place in a table, so nothing depends on torch's
-generators, whose streams differ between versions and devices. Values are integers, then one exact scaling or correctly
+Element ``i`` of the stream ``key`` is a hash of both, or of its position in a table. Nothing depends on torch's
+generators, whose streams differ between versions and devices. Values are integers with one exact scaling or correctly
 rounded multiplication: no logarithm or cosine, whose last bits differ between libraries.
 """
 
@@ -22,25 +22,25 @@ from torch import Tensor
 Each = TypeVar("Each")
 Words: TypeAlias = npt.NDArray[np.uint64]
 Array: TypeAlias = npt.NDArray[Any]
-#: Makes one number of each word, or of each number another.
+#: Maps words to numbers, or numbers to other numbers.
 Change: TypeAlias = Callable[[Array], Array]
-#: SplitMix64: the step of its counter, then the two multipliers and three shifts of its finaliser. Source: G. Steele,
+#: SplitMix64: the step of its counter, then the two multipliers and three shifts of its finalizer. Source: G. Steele,
 #: D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with D. Stafford's variant 13.
 STEP = np.uint64(0x9E3779B97F4A7C15)
 MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
-#: A stream whose key starts so is part of a table of this many words, from a place that depends on key and length: to
-#: hash each word would take a tenth of the time of generated calls.
+#: A stream whose key starts with this prefix is a slice of a table of this many words, at a position that depends on
+#: key and length: hashing each word would take a tenth of the time of generated calls.
 FROM_TABLE, TABLE = "sweep/", 1 << 20
 #: Words per chunk, so that temporaries stay in a core's cache.
 CHUNK = 1 << 15
 #: The first multiples of the step, modulo 2**64.
 _MULTIPLES = np.arange(1, CHUNK + 1, dtype=np.uint64) * STEP
-#: The standard deviation of the sum of four independent integers that are even below 2**16.
+#: The standard deviation of the sum of four independent integers uniform below 2**16.
 STD_OF_SUM = math.sqrt((2**32 - 1) / 3)
-#: Numpy's types by torch's names.
+#: torch's dtypes for numpy's.
 _TORCH = {np.float32: torch.float32, np.int64: torch.int64}
-#: The lower half of each half of a word.
+#: Mask of the lower half of each half of a word.
 LOW_HALVES = np.uint64(0x0000FFFF0000FFFF)
 
 
@@ -56,7 +56,7 @@ def _place(key: str) -> int:
 
 
 class Chance:
-    """Choices that follow from a key alone."""
+    """Choices that depend on a key alone."""
 
     def __init__(self, key: str) -> None:
         block = 32
@@ -73,7 +73,7 @@ class Chance:
 
 
 def mix(words: Words) -> Words:
-    """Hash each word in place, one to one, and return the array."""
+    """Hash each word in place, by a bijection, and return the array."""
     for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
         words ^= words >> shift
         words *= multiplier
@@ -94,9 +94,9 @@ def uniform(
 
 
 def normal(key: str, shape: Sequence[int], *, std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return almost normally distributed values of mean 0: each is the sum of four uniform ones, at most 3.47 std.
+    """Return almost normally distributed values of mean 0: sums of four uniform ones, at most 3.47 std in magnitude.
 
-    The sum is an exact integer; one float32 multiplication scales it, then it is rounded to ``dtype``.
+    The sum is an exact integer; it is scaled by one float32 multiplication, then rounded to ``dtype``.
     """
     scale = np.float32(std / STD_OF_SUM)
     return _tensor(key, shape, _bell, lambda numbers: numbers * scale, np.float32).to(dtype)
@@ -112,22 +112,22 @@ def integers(key: str, shape: Sequence[int], *, low: int, high: int, dtype: torc
 
 
 def rising(key: str, shape: Sequence[int], *, dim: int, high: int) -> Tensor:
-    """Return integers from 1 to ``high``, of which the second half along a dimension is negative, on the CPU."""
+    """Return integers from 1 to ``high`` on the CPU, with the second half along a dimension negative."""
     made, half = integers(key, shape, low=1, high=high + 1), shape[dim] // 2
     made.narrow(dim, half, shape[dim] - half).neg_()
     return made
 
 
 def permutation(key: str, count: int) -> Tensor:
-    """Return the integers from 0 to ``count`` - 1 in an order of this key, on the CPU."""
+    """Return the integers from 0 to ``count`` - 1 in an order given by the key, on the CPU."""
     if not count:
         return torch.empty(0, dtype=torch.int64)
-    # For integers torch has a radix sort; that of torch 2.1 ends the process for negative ones, and for 63 bits.
+    # torch sorts integers by radix; torch 2.1 crashes on negative ones, and on 63 bits.
     return torch.frombuffer(words(key, count) >> np.uint64(4), dtype=torch.int64).argsort(stable=True)
 
 
 def signs(key: str, count: int, *, start: int = 0) -> Tensor:
-    """Return float64 values 1 or -1 with equal probability, one bit of the stream for each.
+    """Return float64 values 1 or -1 with equal probability, using one bit of the stream for each.
 
     ``start`` is the position of the first, a multiple of 64.
     """
@@ -135,7 +135,7 @@ def signs(key: str, count: int, *, start: int = 0) -> Tensor:
 
 
 def change_signs(values: Tensor, key: str, *, start: int = 0) -> None:
-    """Multiply float64 values, contiguous and on the CPU, in place by those that :func:`signs` returns."""
+    """Multiply contiguous float64 values on the CPU in place by the result of :func:`signs`."""
     words = values.numpy().view(np.uint64)
     words ^= _bits(key, len(words), start).astype(np.uint64) << np.uint64(63)
 
@@ -171,7 +171,7 @@ def _table(numbers: Change) -> Array:
 
 
 def _tensor(key: str, shape: Sequence[int], numbers: Change, finish: Change, kind: Any) -> Tensor:
-    """Return a tensor of ``kind`` with ``finish(numbers(words))``, one word for each element."""
+    """Return a tensor of ``kind`` with ``finish(numbers(words))``, one word per element."""
     array, dtype = np.empty(math.prod(shape), dtype=kind), _TORCH[kind]
     if not array.size:
         return torch.empty(tuple(shape), dtype=dtype)
@@ -182,5 +182,5 @@ def _tensor(key: str, shape: Sequence[int], numbers: Change, finish: Change, kin
         for start in range(0, array.size, CHUNK):
             part = array[start : start + CHUNK]
             part[:] = finish(numbers(words(key, part.size, start=start)))
-    # By the buffer protocol: torch 2.1's from_numpy does not work with numpy 2.
+    # Via the buffer protocol: torch 2.1's from_numpy does not work with numpy 2.
     return torch.frombuffer(array, dtype=dtype).reshape(tuple(shape))

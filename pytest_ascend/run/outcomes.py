@@ -1,4 +1,4 @@
-"""From an exception to the outcome of its case, by tables of phrases: devices describe much in prose."""
+"""Classify an exception as the outcome of its case, by tables of phrases: devices report much in prose."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNSUPPORTED = (
     r"\b561103\b",  # aclnn: no kernel for these arguments
     r"\bEZ3003\b|\bEZ9010\b",  # no operator for these dtypes and formats
 )
-#: Messages of the emulated device, and of torch_npu, for an operator that is not emulated.
+#: Messages of the emulated device, and of torch_npu, for operators that are not emulated.
 NOT_EMULATED = (
     r"(?:\b(?P<name>\w+) )?is not emulated|(?P<operator>aclnn\w+) or \w+ not (?:in libopapi\.so|found)"
     r"|GetApiFuncAddr not found (?P<atb>Atb\w+?)(?:GetWorkspaceSize)?\b"
@@ -42,9 +42,9 @@ NOT_EMULATED = (
 def classify(error: BaseException, *, emulated: bool, missing: Sequence[str] = (), chip: str = "") -> Outcome:
     """Return the outcome that an exception means.
 
-    ``emulated`` is true on the emulated device; ``missing`` are operators that the case called and that it lacks. What
-    CANN lacks on the emulated ``chip`` too is unsupported. Only a comparison or an assertion means that a device
-    computes wrongly.
+    ``emulated`` is true on the emulated device; ``missing`` are operators that the case called and the device lacks.
+    Operators that CANN lacks on the emulated ``chip`` too are unsupported. Only a comparison or an assertion means that
+    the device computes incorrectly.
     """
     text = f"{type(error).__name__}: {error}".strip()
     if isinstance(error, AssertionError):

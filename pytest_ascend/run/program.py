@@ -1,4 +1,4 @@
-"""How a program that reproduces a failure sets modes, judges and ends: by the rule that decided and its limit."""
+"""How a program that reproduces a failure sets modes, judges and exits: by the deciding rule and its limit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pytest_ascend.device import npu
 from pytest_ascend.environment.chips import PRECISION_MODE, pinned
 from pytest_ascend.records.verdict import Rule, Verdict
 
-#: The index of an element, None if the judge named none.
+#: The index of an element, None if the judge reported none.
 Index: TypeAlias = tuple[int, ...] | None
 Tensor = torch.Tensor
-#: The judge's rules that need no error model -> the figure compared with the limit, of the differences of all elements.
+#: The judge's rules without an error model -> the value compared with the limit, from the differences of all elements.
 _RULES: Mapping[str, Callable[[Tensor, Index], Tensor]] = {
     Rule.ELEMENT: lambda apart, index: apart[index],
     Rule.ZERO: lambda apart, index: apart[index],
@@ -25,7 +25,7 @@ _RULES: Mapping[str, Callable[[Tensor, Index], Tensor]] = {
 
 
 def pinning(device: torch.device) -> list[str]:
-    """Return the lines of Python that set an NPU's modes as a run does, nothing for another device."""
+    """Return the lines of Python that set an NPU's modes as a run does; none for other devices."""
     if device.type != "npu":
         return []
     return [
@@ -37,7 +37,7 @@ def pinning(device: torch.device) -> list[str]:
 
 
 def difference(one: Tensor, other: Tensor) -> Tensor:
-    """Return the absolute difference by element, in float64. Equal infinities and NaN agree."""
+    """Return the absolute difference of each element, in float64. Equal infinities agree, and so do NaN."""
     same = (one == other) | (one.isnan() & other.isnan())
     return torch.where(same, 0.0, (_wide(one) - _wide(other)).abs().nan_to_num(torch.inf, torch.inf))
 
@@ -49,10 +49,10 @@ def passes(
     index: Index = None,
     reference: Callable[[], Tensor | None] = lambda: None,
 ) -> bool:
-    """Whether a result agrees with what is expected by the rule that decided, which is printed with its limit.
+    """Return whether a result agrees by the deciding rule; print the rule's value and limit.
 
-    A rule that needs an error model is replaced by the root mean square error, beside ten times that of ``reference``,
-    the CPU's result in the dtype.
+    A rule that needs an error model is replaced by the root mean square error, limited to ten times that of
+    ``reference``, the CPU's result in the dtype.
     """
     if one.shape != other.shape or not one.numel():
         return one.shape == other.shape
@@ -73,7 +73,7 @@ def passes(
     return agrees
 
 
-def compare_named(  # noqa: PLR0917 - both sides, and what the judge said
+def compare_named(  # noqa: PLR0917 - both sides, and the judge's finding
     actual: Mapping[str, Tensor],
     expected: Mapping[str, Tensor],
     reference: Callable[[], Mapping[str, Tensor]],
@@ -81,7 +81,7 @@ def compare_named(  # noqa: PLR0917 - both sides, and what the judge said
     index: Index,
     rule: tuple[str, float],
 ) -> bool:
-    """Whether tensors by name agree by the rule that decided on one of them; prints the ten that differ the most."""
+    """Return whether tensors agree by the rule that decided on the one called ``name``; print the ten worst."""
     actual = {key: each.detach().cpu() for key, each in actual.items()}
     shares: dict[str, tuple[float, float]] = {}
     for key, wanted in expected.items():
@@ -98,7 +98,7 @@ def _wide(tensor: Tensor) -> Tensor:
 
 
 def worst_leaf(verdict: Verdict) -> Verdict:
-    """Return the part whose figures a verdict repeats."""
+    """Return the part whose metrics the verdict repeats."""
     wrong = [each for each in verdict.leaves if not each.agrees]
     same = (each for each in wrong if each.worst == verdict.worst)
     return next(same, wrong[0] if wrong else verdict)

@@ -20,13 +20,13 @@ from pytest_ascend.system.errors import GoldenError, UsageError
 def cpu_reference(subject: Callable[..., Any], *inputs: Any, autocast: torch.dtype | None = None, **kwargs: Any) -> Any:
     """Call ``subject`` on the CPU in float64, and return its outputs, detached.
 
-    A module is copied, so that the original keeps its place, dtype, gradients and statistics; so are tensors, anywhere
-    in the arguments. Floating-point tensors become float64, complex ones complex128, the rest keep their dtype. A
-    function that holds tensors of its own must take them as arguments.
+    A module is copied, so that the original keeps its device, dtype, gradients and statistics; so are tensors, anywhere
+    in the arguments. Floating-point tensors become float64, complex ones complex128, others keep their dtype. A
+    function that uses captured tensors must take them as arguments instead.
 
     Each tensor of the result has reference runs: the CPU's results for the same inputs in their own dtype, in two
-    orders of summation. If the device computes under autocast, so do the reference runs; say
-    ``autocast=torch.bfloat16`` where a function or a later call hides it.
+    orders of summation. If the device computes under autocast, so do the reference runs; give
+    ``autocast=torch.bfloat16`` if a function or a later call hides it.
 
     Raises :class:`UsageError` for a function whose result depends on random numbers.
     """
@@ -63,11 +63,11 @@ class CpuReference:
         autocast: torch.dtype | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Return the float64 result on the CPU of ``subject(*inputs, **kwargs)``, with reference runs beside it.
+        """Return the float64 result of ``subject(*inputs, **kwargs)`` on the CPU, with reference runs.
 
-        With ``golden="name"`` it is read from the folder of baselines instead, where it was stored by a run with
-        ``--ascend-baselines=update=yes``. Raises GoldenError where that golden is missing, damaged, or made from other
-        weights or inputs, UsageError where the result is no tensor or flat tuple, list or dictionary of tensors.
+        With ``golden="name"`` it is read from the folder of baselines instead, where a run with
+        ``--ascend-baselines=update=yes`` stored it. Raises GoldenError if that golden is missing, damaged, or made from
+        other weights or inputs; UsageError if the result is not a tensor or a flat tuple, list or dict of tensors.
         """
         source = source_of(subject, inputs, kwargs, autocast)
         if not golden:
@@ -104,7 +104,7 @@ class CpuReference:
 
 
 def _taken_apart(expected: Any) -> tuple[str, dict[str, torch.Tensor]]:
-    """Name the tensors of a result, and its form: "tensor", "tuple", "list" or "dict"."""
+    """Return a result's structure ("tensor", "tuple", "list" or "dict"), and its tensors by name."""
     if isinstance(expected, torch.Tensor):
         return "tensor", {"0": plain(expected)}
     form, parts = "dict", expected

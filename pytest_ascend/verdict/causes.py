@@ -1,7 +1,7 @@
-"""Failures grouped by what they have in common, so that 921 failures of one operator are one line to read.
+"""Failures grouped by common features, so that 921 failures of one operator are one line to read.
 
-A cause is a set of features that the cases share (operator, dtype, property, error, operator computed by the CPU).
-Causes are chosen greedily: each time the one that explains the most unexplained cases.
+A cause is a set of features that its cases share (operator, dtype, property, error, operator computed by the CPU).
+Causes are chosen greedily: each time the one that explains the most cases not yet explained.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pytest_ascend.verdict.summary import ORDER
 Features: TypeAlias = tuple[tuple[str, str], ...]
 #: Outcomes that are grouped, the worst first.
 GROUPED = ORDER[:6]
-#: Features that may describe a cause. Of two that explain as much, the shorter description is preferred.
+#: Features that may describe a cause. Of two that explain equally many cases, the shorter description is preferred.
 _DESCRIPTIONS = (
     *(("error",), ("cpu",), ("subject",), ("operator",), ("dtype",), ("property",), ("suite",)),
     *(("subject", "property"), ("subject", "dtype"), ("property", "dtype"), ("suite", "dtype"), ("pattern", "dtype")),
@@ -55,24 +55,24 @@ class Cause:
 
     @property
     def representative(self) -> ResultRecord:
-        """The simplest case of the cause."""
+        """Return the simplest case of the cause."""
         return self.cases[0]
 
     @property
     def title(self) -> str:
-        """The features in a few words, as in ``ops/relu``, ``error 507899``; of a single case, its id."""
+        """Return the features in a few words, such as ``ops/relu``, ``error 507899``; for a single case, its ID."""
         if len(self.cases) == 1:
             return evidence.line(self.representative.case.id)
         return evidence.line(", ".join(_WORDS.get(name, "{}").format(value) for name, value in self.features))
 
     @property
     def is_named_by_its_finding(self) -> bool:
-        """Whether the title of several cases repeats the finding."""
+        """Return whether the title of several cases repeats the finding."""
         return len(self.cases) > 1 and self.features == (("error", _without_numbers(self.representative.reason)),)
 
     @property
     def finding(self) -> str:
-        """The finding of the representative, in one line."""
+        """Return the finding of the representative, in one line."""
         return evidence.finding(self.representative)
 
 
@@ -96,7 +96,7 @@ def causes_of(results: Iterable[ResultRecord], manifest: tuple[Case, ...] = ()) 
 
 
 def _explained(failed: Sequence[ResultRecord]) -> Mapping[str, str]:
-    """Return the failing operators that torch makes of another failing one, as argsort of sort, and that other one."""
+    """Return the failing operators that torch composes of another failing one, as argsort of sort, with that one."""
     counts = Counter(_subject(each.case) for each in failed)
     found = {}
     for suite in {each.case.suite for each in failed}:
@@ -109,7 +109,7 @@ def _explained(failed: Sequence[ResultRecord]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class KnownCause:
-    """Cases that deviate as known, by one cause. ``kind`` is "limit" (by design), "defect" or "" (not stated)."""
+    """Cases with a known deviation, by one cause. ``kind`` is "limit" (by design), "defect" or "" (not stated)."""
 
     cause: str
     kind: str
@@ -137,9 +137,9 @@ def not_emulated(results: Iterable[ResultRecord]) -> tuple[Cause, ...]:
 
 
 def features(record: ResultRecord, explained: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """Return all features of one case. Values that hold numbers of one run, as addresses do, are left out.
+    """Return all features of one case, without numbers that vary between runs, such as addresses.
 
-    ``explained`` has failing subjects whose cause is that of another one.
+    ``explained`` maps failing subjects to others that cause their failure.
     """
     found = _features_of(record.case)
     if record.outcome_name == Fallback.name and record.fallbacks:
@@ -155,7 +155,7 @@ def features(record: ResultRecord, explained: Mapping[str, str] | None = None) -
 
 
 def _features_of(case: Case) -> dict[str, str]:
-    """Return what a case says of itself; what tests of the user's have in common is no cause."""
+    """Return the features of a case itself; what users' own tests have in common is not a cause."""
     shared = {} if case.suite == OWN and case.property == OWN_TEST else {"suite": case.suite, "property": case.property}
     return {**shared, "subject": _subject(case), "operator": case.subject, "dtype": case.dtype}
 
@@ -170,7 +170,7 @@ def _without_numbers(text: str) -> str:
 
 @lru_cache(maxsize=8)
 def _described(cases: tuple[Case, ...]) -> Mapping[Features, int]:
-    """Count the cases that fit each description: many runs of a history had to execute the same ones."""
+    """Count the cases that fit each description; cached, since many runs of a history execute the same cases."""
     return Counter(key for case in cases for key in _keys(_features_of(case)))
 
 
@@ -185,7 +185,7 @@ def _grouped(
 ) -> Iterator[Cause]:
     """Yield causes of cases with one outcome, the largest first.
 
-    Scores only fall as cases are explained, so that a heap whose entries are looked at again when they come up will do.
+    Scores only fall as cases are explained, so a heap suffices whose entries are rescored when they are popped.
     """
     keys = [tuple(_keys(features(record, explained))) for record in found]
     is_failed = any(each.outcome_name == Failed.name and each.case.property != OWN_TEST for each in found)
@@ -196,14 +196,14 @@ def _grouped(
     total = {key: len(each) for key, each in left.items()}
 
     def entry(key: Features) -> tuple[float, int, Features]:
-        """Put first what explains best: the cases that it covers, reduced if other cases that fit it pass."""
+        """Return a sort key, the best explanation first: the cases covered, reduced if other cases that fit it pass."""
         names, covered = tuple(name for name, _ in key), float(len(left[key]))
         if "pattern" in names:  # a weaker sign of a common cause than an operator or an error code
             covered *= 0.5
         elif _ONLY_OF_DEVIATIONS.isdisjoint(names):
             share = total[key] / max(executed.get(key, 0), total[key])
-            # Failures of one operator or model have one cause, though others of its cases pass; a closer description
-            # is better. One explains little if most of the cases that fit it pass, however many deviating ones it has.
+            # Failures of one operator or model have one cause, even if its other cases pass; a closer description is
+            # better. One that mostly passing cases fit explains little, however many deviating cases it has.
             least = covered * 0.99 if is_failed and names == ("subject",) else 0
             covered = max(least, covered * share * share * (1 if share >= 0.5 else 0.5**4))
         return -covered, _DESCRIPTIONS.index(names), key

@@ -1,8 +1,8 @@
-"""What lists of cases show: their columns, each declared once, links, counts in words, the order of dtypes.
+"""Contents of lists of cases: their columns, each declared once, links, counts in words, the order of dtypes.
 
-The page, CSV, JSON and pytest-html all read the table of columns.
+The page, CSV, JSON and pytest-html all use this table of columns.
 
-A new column is a row here, and its place in docs/report.md.
+A new column needs a row here, and a description in docs/report.md.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Cell: TypeAlias = "str | float"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. ``value`` is for programs, ``shown`` for people; ``cause`` of a case is the id of its cause, or "".
+    """One column. ``value`` is for programs, ``shown`` for people; both also get the ID of the case's cause, or "".
 
-    CSV and JSON have all; ``places`` are "page" and "pytest-html". ``title`` has its heading by language.
+    CSV and JSON have all columns; ``places`` are "page" and "pytest-html". ``title`` has the heading by language.
     """
 
     name: str
@@ -64,7 +64,7 @@ def _duration(record: ResultRecord, _: str) -> str:
 
 
 def _column(name: str, en: str, zh: str, value: Any, *places: str, number: Any = None) -> Column:
-    """Declare a column of text or, with what shows it, of a ``number``."""
+    """Declare a column of text or, given a function ``number`` that formats its values, of numbers."""
     is_number = number is not None
     return Column(name, {"en": en, "zh": zh}, value, number if is_number else value, places, is_number)
 
@@ -92,11 +92,11 @@ def columns_of(place: str) -> tuple[Column, ...]:
 
 
 def headings(language: str) -> dict[str, str]:
-    """Return the words of the headings for a page, by ``column.`` and the name."""
+    """Return the headings for a page, by ``column.`` and the name."""
     return {f"column.{each.name}": each.title.get(language, each.title["en"]) for each in COLUMNS}
 
 
-#: Floating point first, the most used in training in front; others follow by name.
+#: Floating-point dtypes first, the most used in training in front; others follow by name.
 DTYPE_ORDER = (
     *("float32", "float16", "bfloat16", "float64", "complex64", "complex128"),
     *("int64", "int32", "int16", "int8", "uint8", "bool"),
@@ -114,7 +114,7 @@ def link(case_id: str) -> str:
 
 
 def tally(results: Iterable[ResultRecord]) -> Phrase:
-    """Count results by outcome, in words, the worst first."""
+    """Return the counts of results by outcome, in words, the worst first."""
     found = Counter(result.outcome_name for result in results)
     return commas([counted_outcome(name, found[name]) for name in ORDER if found[name]])
 

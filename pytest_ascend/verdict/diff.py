@@ -1,4 +1,4 @@
-"""The comparison of two runs: what became worse, better, new or absent, and what drifts while it still passes."""
+"""The comparison of two runs: what became worse, better, new or absent, and what drifts although it still passes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.summary import Summary
 
-#: Relative change of a time, throughput or size that is reported.
+#: Relative change of a time, throughput or size from which it is reported.
 SPEED_SHARE = 0.1
-#: Whether less is better, by the ending of a figure's name; other figures have no direction.
+#: Whether less is better, by the suffix of a measurement's name; other measurements have no direction.
 _LESS_IS_BETTER = {"_per_s": False, "_us": True, "_ms": True, "_s": True, "_bytes": True}
 
 REGRESSION, FIX, OTHER, NEW, VANISHED = "regression", "fix", "other", "new", "vanished"
 ERROR_DRIFT, SLOWER, FASTER = "error-drift", "slower", "faster"
-#: Executed in only one of the runs; and same behaviour in both, with another known deviation.
+#: Executed in only one of the runs; and the same behaviour in both, with another known deviation.
 NOT_RUN, NOT_EMULATED, KNOWN = NotRun.name, NotEmulated.name, "known"
 #: Every kind of change, the most important first.
 KINDS = (REGRESSION, VANISHED, ERROR_DRIFT, SLOWER, NEW, OTHER, FASTER, FIX, NOT_RUN, NOT_EMULATED, KNOWN)
@@ -36,7 +36,7 @@ YES, NO, CANNOT_TELL = "yes", "no", "cannot-tell"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One changed case. ``before`` and ``after`` are outcomes, or figures of ``name`` as text."""
+    """One changed case. ``before`` and ``after`` are outcomes, or values of ``name`` as text."""
 
     kind: str
     id: str
@@ -59,12 +59,12 @@ class Diff:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether both runs covered everything of one level, so that absence is significant."""
+        """Return whether both runs covered everything at the same level, so that absence is significant."""
         one, other = self.before.run.header, self.after.run.header
         return one.level == other.level and one.selection.kind == other.selection.kind == FULL
 
     def failures(self, kinds: Sequence[str]) -> list[Change]:
-        """Return the changes for which a comparison fails: those of ``kinds``, and new cases only if they deviate."""
+        """Return the changes that fail a comparison: those of ``kinds``, but new cases only if they deviate."""
         unknown = (NOT_RUN, NOT_EMULATED, NotJudged.name)
         return [
             each
@@ -75,13 +75,13 @@ class Diff:
 
     @property
     def unknown(self) -> int:
-        """The number of cases that the earlier run executed and the later one did not."""
+        """Return the number of cases that the earlier run executed and the later one did not."""
         changes = (each for kind in (NOT_RUN, NOT_EMULATED) for each in self.changes[kind])
         return sum(each.before not in (NOT_RUN, NOT_EMULATED) for each in changes)
 
     @property
     def answer(self) -> str:
-        """Whether the later stack may replace the earlier one: YES, NO or CANNOT_TELL."""
+        """Return whether the later stack may replace the earlier one: YES, NO or CANNOT_TELL."""
         if self.failures(FAILS_ON):
             return NO
         compared = self.unchanged + sum(map(len, self.changes.values())) - self.unknown
@@ -89,7 +89,7 @@ class Diff:
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """The causes of the regressions, as the later run's page has them, below the waivers."""
+        """Return the causes of the regressions, as on the later run's page, without regard to waivers."""
         ids = {each.id for each in self.changes[REGRESSION]}
         found = causes_of(
             each.but(outcome_name=evidence.below(each)) if each.case.id in ids else each for each in self.after.results
@@ -99,7 +99,7 @@ class Diff:
 
 
 def compare(before: Summary, after: Summary, *, speed_share: float = SPEED_SHARE) -> Diff:
-    """Compare two runs case by case, by id. ``speed_share`` is the change of a speed that counts, such as 0.1."""
+    """Compare two runs case by case, by ID. ``speed_share`` is the change of a speed that counts, such as 0.1."""
     old = {result.case.id: result for result in before.results}
     new = {result.case.id: result for result in after.results}
     header, found = after.run.header, {kind: list[Change]() for kind in KINDS}
@@ -143,15 +143,15 @@ def _changes(old: ResultRecord | None, new: ResultRecord, speed_share: float, he
 
 
 def components(before: Stack, after: Stack) -> dict[str, tuple[str, str]]:
-    """Return every part of a stack that is not the same in both."""
+    """Return every part of a stack that differs between the two."""
     pairs = {each.name: (str(getattr(before, each.name)), str(getattr(after, each.name))) for each in fields(Stack)}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _deviates_otherwise(old: ResultRecord, new: ResultRecord, header: Header) -> bool:
-    """Whether a case was excused, and is not any more, although the later run knows the same deviation of it.
+    """Return whether a case is no longer excused, although the later run lists the same deviation for it.
 
-    ``header`` is the later run's. If it knows others, the case may well behave as before.
+    ``header`` is the later run's. If it lists others, the case may well behave as before.
     """
     if new.outcome.conforms or not isinstance(old.outcome, (Waived, Disputed)):
         return False
@@ -162,7 +162,7 @@ def _deviates_otherwise(old: ResultRecord, new: ResultRecord, header: Header) ->
 
 
 def _kind(before: str, after: str) -> str:
-    """Return the kind of a change of outcome, below any waiver; "" for none."""
+    """Return the kind of a change of outcome, without regard to waivers; "" for none."""
     if before == after:
         return ""
     if missing := [each for each in (after, before) if each in (NOT_RUN, NOT_EMULATED)]:
@@ -170,7 +170,7 @@ def _kind(before: str, after: str) -> str:
     if NotJudged.name in (before, after):
         return OTHER
     if before in (Waived.name, Disputed.name) and not OUTCOMES[after].conforms:
-        return REGRESSION  # the log does not have the outcome below the waiver: it was accepted, and this one is not
+        return REGRESSION  # the log lacks the outcome below the waiver: that was accepted, and this one is not
     passing = (before == Passed.name, after == Passed.name)
     is_clear = OUTCOMES[before].conforms <= passing[0] and OUTCOMES[after].conforms <= passing[1]
     return {(True, False): REGRESSION, (False, True): FIX}.get(passing, OTHER) if is_clear else OTHER
@@ -185,12 +185,12 @@ def _drifts(old: ResultRecord, new: ResultRecord, speed_share: float) -> Iterato
 
     before, after = evidence.limit_used(old), evidence.limit_used(new)
     one, other = ([each.standard for each in result.verdicts] for result in (old, new))
-    # Twice the earlier share of its limit, and a tenth of it at least: below, rounding alone changes it.
+    # At least twice the earlier share of its limit, and a tenth of the limit: below, rounding alone changes it.
     least = max(2.0 * (before or 0.0), 0.1)
     if before is not None and after is not None and before < after and after >= least and one == other:
         yield change(ERROR_DRIFT, "limit_used", before, after, after / before if before else math.inf)
     before, after = (each.measurements.get("error_ulp") for each in (old, new))
-    # A function whose largest error in ulp grew by half a unit and a tenth.
+    # A function whose largest error in ulp grew by more than a tenth and half an ulp.
     if before is not None and after is not None and after > 1.1 * before + 0.5:
         yield change(ERROR_DRIFT, "error_ulp", before, after, after / before if before else math.inf)
     for name, after in new.measurements.items():
@@ -205,10 +205,10 @@ def _drifts(old: ResultRecord, new: ResultRecord, speed_share: float) -> Iterato
 
 
 def _is_beyond_spread(name: str, old: ResultRecord, new: ResultRecord) -> bool:
-    """Whether the samples of a figure, if both runs have them, show a difference.
+    """Return whether the samples of a measurement, if both runs have them, show a difference.
 
-    By notches, median ± 1.57 IQR / sqrt(n), which must not overlap (R. McGill, J. W. Tukey, W. A. Larsen, "Variations
-    of box plots", The American Statistician 32, 1978).
+    They do if their notches, median ± 1.57 IQR / sqrt(n), do not overlap (R. McGill, J. W. Tukey, W. A. Larsen,
+    "Variations of box plots", The American Statistician 32, 1978).
     """
     stem = next((ending for ending in ("_us", "_ms", "_s") if name.endswith(ending)), "")
     samples = [

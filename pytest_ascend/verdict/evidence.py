@@ -1,4 +1,4 @@
-"""One case in full, for a page: the finding, where, how much, how much is allowed, how to run it again."""
+"""One case in full, for a page: the finding, where, how much, how much is allowed, how to repeat it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_ascend.verdict.phrase import Phrase, counted, say
 #: Longest texts on a page; the log has them in full.
 LINE_LIMIT = 400
 TEXT_LIMIT = 6_000
-#: A model's gradients are a few hundred tensors.
+#: Most leaves shown: a model's gradients are a few hundred tensors.
 LEAVES_LIMIT = 400
 
 
@@ -29,19 +29,19 @@ def finding(result: ResultRecord) -> str:
 
 
 def blind(results: Sequence[ResultRecord]) -> Phrase | None:
-    """Return the first cases that accept a wrong result as well, with what they accept; None without any."""
+    """Return the first cases that also accept a wrong result, with the kinds they accept; None if there are none."""
     found = [each for each in results if each.blind]
-    # The log has all.
+    # The log lists all of them.
     named = "; ".join(line(f"{each.case.id} ({', '.join(each.blind)})") for each in found[:8])
     return say("blind", cases=counted("cases", len(found)), named=named) if found else None
 
 
 def decided(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    """Yield the decisive limit as pairs of a key and a figure: the rule, the value found, the value allowed."""
+    """Yield the deciding limit as pairs of a key and a text: the rule, the value found, the value allowed."""
     limit, share = verdict.limit, verdict.metrics.get("limit_used")
     if limit:
         yield "by", figures.words(line(limit.name))
-        # the headline has the figure itself; for a pass, the share of the limit says it
+        # the headline has the value itself; for a pass, it follows from the share of the limit
         if told := re.search(r": ([^\s:,]+), allowed ", verdict.headline):
             yield "found", line(told[1])
         elif share is not None and limit.value:
@@ -50,23 +50,23 @@ def decided(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 def elements(verdict: Verdict) -> list[list[str]]:
-    """Return the worst elements as index, actual and expected, the worst first; old logs have one."""
+    """Return the worst elements as index, actual and expected, the worst first; old logs have only one."""
     found = verdict.worst_elements or ((verdict.worst,) if verdict.worst else ())
     return [[str([*each.index]), line(each.actual), line(each.expected)] for each in found[:8]]
 
 
 def where(verdict: Verdict) -> list[str]:
-    """Return where errors lie: rows of cells, a digit each from 0 for none to 9 for wrong elements alone."""
+    """Return where errors lie: rows of cells, one digit per cell, from 0 for none to 9 for only wrong elements."""
     return [re.sub(r"[^0-9]", "0", row[:64]) for row in verdict.where[:64]]
 
 
 def measures(result: ResultRecord) -> tuple[tuple[str, str], ...]:
-    """Return the measurements of a case in words: names and values."""
+    """Return the measurements of a case as text: names and values."""
     return tuple((figures.words(name), figures.quantity(name, value)) for name, value in result.measurements.items())
 
 
 def below(result: ResultRecord) -> str:
-    """Return the outcome of a case without its waiver: what the stack did."""
+    """Return the outcome of a case without its waiver: how the stack behaved."""
     outcome = result.outcome_name
     if outcome not in ("waived", "disputed"):
         return outcome
@@ -76,17 +76,17 @@ def below(result: ResultRecord) -> str:
 
 
 def limit_used(result: ResultRecord) -> float | None:
-    """Return the largest share of its limit that any comparison of a case used, above 1 if it disagrees.
+    """Return the largest share of a limit that any comparison of a case used, above 1 if it disagrees.
 
-    None if the judge gave no such figure.
+    None if the judge reported no share.
     """
     found = [verdict.metrics.get("limit_used") for verdict in result.verdicts]
     return max((each for each in found if each is not None), default=None)
 
 
 def program(result: ResultRecord) -> str:
-    """Return the program that reproduces a failure, with invisible characters escaped; "" for none."""
-    # A longer one was not written by this package.
+    """Return the program that reproduces a failure, with invisible characters escaped; "" if there is none."""
+    # A longer one is not from this package.
     return figures.visible(result.snippet) if len(result.snippet) <= 20_000 else ""
 
 
@@ -96,7 +96,7 @@ def loosened(result: ResultRecord) -> str:
 
 
 def again(header: Header, node_id: str) -> str:
-    """Return the command that runs a case again, to be pasted into a shell: with its model, faults and device."""
+    """Return the shell command that repeats a case, with its model, faults and device."""
     return figures.one_line(" ".join(["pytest --ascend", *map(shlex.quote, arguments(header)), shlex.quote(node_id)]))
 
 

@@ -1,4 +1,4 @@
-"""Merging the logs of shards into that of the whole run."""
+"""Merge the logs of shards into the log of the whole run."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _OWN = (
     *("device", "cards", "emulated_devices", "isolation", "shard"),
     *("report", "against", "baselines", "resume", "deadline_s", "case_deadline_s"),
 )
-#: A run takes hours; a continued or divided run may take days.
+#: A run takes hours; a resumed or sharded run may take days.
 LONGEST = timedelta(days=14)
 
 
 def merge(runs: Sequence[Run], target: Path) -> Summary:
-    """Write the log of the whole that ``runs`` are the shards of, and return its summary.
+    """Write the log of the whole run whose shards are ``runs``, and return its summary.
 
     If a shard was stopped early, so is the whole. Raises RunLogError and writes nothing if a shard is missing, given
     twice or altered, if shards differ in stack, manifest or rules, or if they are more than 14 days apart; the message
@@ -42,7 +42,7 @@ def merge(runs: Sequence[Run], target: Path) -> Summary:
         for record in run.records:
             log.append(record)
         for event in run.events:
-            if not isinstance(event, TimeStamped):  # which is over a line of its part
+            if not isinstance(event, TimeStamped):  # a time stamp covers a line of its own shard's log
                 log.note(event)
     footers = [run.footer for run in ordered if run.footer]
     ended = len(footers) == len(ordered)
@@ -88,7 +88,7 @@ def _whole(ordered: Sequence[Run], first: Header) -> Header:
     if digest(case.id for case in manifest) != shard.digest:
         _refuse(ordered[0], f"its whole has {shard.cases} cases, and the shards together have {len(manifest)} others")
     found = [finding for each in headers for finding in each.doctor.get("findings", ())]
-    # None if those of one machine are unknown, since they may be unhealthy.
+    # None if one machine's devices are unknown, since they may be unhealthy.
     devices: list[list[Any]] = [list(each.doctor.get("devices", ())) for each in headers]
     ends = [run.footer.finished if run.footer else "" for run in ordered]
     parts = tuple(
@@ -114,7 +114,7 @@ def _whole(ordered: Sequence[Run], first: Header) -> Header:
 
 
 def machines(header: Header) -> tuple[str, ...]:
-    """Return the machines that the parts of a merged log ran on, each once."""
+    """Return the distinct machines on which the parts of a merged log ran."""
     return tuple(dict.fromkeys(each.host for each in header.merged))
 
 
@@ -128,7 +128,7 @@ def _shard(run: Run) -> Shard:
 
 
 def _differences(one: Run, other: Run) -> Iterator[str]:
-    """Return the forbidden differences of two shards; machine names may differ."""
+    """Yield the forbidden differences of two shards; machine names may differ."""
     left, right = one.header, other.header
     for name, (first, second) in components(replace(left.stack, host=""), replace(right.stack, host="")).items():
         yield f"another stack, {name} {first or 'unknown'} and {second or 'unknown'}"
@@ -145,7 +145,7 @@ def _differences(one: Run, other: Run) -> Iterator[str]:
             values: list[Any] = [here.get(name), there.get(name)]
             if values[0] == values[1]:
                 continue
-            if all(isinstance(each, list) for each in values):  # only what the other lacks
+            if all(isinstance(each, list) for each in values):  # only entries that the other lacks
                 values = [[each for each in a if each not in b] for a, b in (values, values[::-1])]
             first, second = (f"{text[:80]}…" if len(text) > 80 else text for text in map(str, values))
             yield f"another rule, {name} {first} and {second}"

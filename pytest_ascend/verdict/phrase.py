@@ -1,6 +1,6 @@
-"""Sentences of pages and terminals, as data: a key into a table of words for each language, and its values.
+"""Sentences of pages and terminals, as data: a key into each language's table of words, and its values.
 
-The interface is translated, and so is what the judge finds (``words/findings.zh.json``). Messages of devices and tests
+The interface is translated, and so are the judge's findings (``words/findings.zh.json``). Messages of devices and tests
 appear as in the log.
 """
 
@@ -37,12 +37,12 @@ class Phrase:
         return bool(self.key)
 
     def text(self, language: str) -> str:
-        """Write the phrase out. Raises KeyError for a key or a value that the table of the language lacks."""
+        """Return the phrase in a language. Raises KeyError for a key or a value that the language's table lacks."""
         words = table(language)
         return words[self.key].format_map({name: _text(each, language) for name, each in self.values.items()})
 
     def to_data(self) -> str | list[object]:
-        """Return builtins for the script of a page, which writes the phrase in the reader's language."""
+        """Return builtins for a page's script, which writes the phrase in the reader's language."""
         return [self.key, {name: _data(each) for name, each in self.values.items()}] if self.values else self.key
 
 
@@ -52,7 +52,7 @@ def say(key: str, **values: Value) -> Phrase:
 
 
 def in_both(text: str, of: str = "doctor") -> Phrase | str:
-    """Return foreign text in both languages, by the table ``of`` its kind; as it is without a translation."""
+    """Return foreign text in both languages, by the table ``of`` its kind; unchanged if there is no translation."""
     chinese = translated(text, CHINESE, of)
     return say("foreign.text", en=text, zh=chinese) if chinese != text else text
 
@@ -63,7 +63,7 @@ SILENCE = Phrase("")
 
 @cache
 def table(language: str) -> Mapping[str, str]:
-    """Read the words of a language that comes with the package; titles of suites stand with the suites."""
+    """Read a bundled language's words; titles of suites come from the suites."""
     titles = {f"suite.{name}": suite.title.get(language, suite.title[ENGLISH]) for name, suite in suites().items()}
     return {"": "", **bundled.table(f"verdict/words/{language}.json"), **titles}
 

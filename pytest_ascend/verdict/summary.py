@@ -1,6 +1,6 @@
-"""From a run log to counts, verdict and exit code. A run as a whole is judged only here.
+"""Counts, verdict and exit code derived from a run log. A run as a whole is judged only here.
 
-The closed world: every case of the manifest has exactly one outcome, and a case without a record is ``not-run``.
+The manifest is complete: every case in it has exactly one outcome, and a case without a record is ``not-run``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CONFORMS = "conforms"
 DOES_NOT_CONFORM = "does-not-conform"
 INCOMPLETE = "incomplete"
 PARTIAL = "subset"
-#: Outcomes in the order of reports: five that are wrong, those that are missing, and fine ones.
+#: Outcomes in the order of reports: five deviations, those not executed or judged, and acceptable ones.
 ORDER = (
     *("failed", "errored", "flaky", "fallback", "unsupported"),
     *("not-run", "not-emulated", "not-judged", "disputed", "waived", "passed"),
@@ -55,7 +55,7 @@ _NOT_EXECUTED = (outcomes.NotRun.name, outcomes.NotEmulated.name)
 class RunVerdict:
     """The verdict on a run: its ``kind``, whether the combination ``conforms``, and a sentence.
 
-    The sentence is made of ``notice`` (nothing on an NPU), ``opening`` ("Conforms") and ``body`` ("all 60 cases ...").
+    The sentence consists of ``notice`` (nothing on an NPU), ``opening`` ("Conforms") and ``body`` ("all 60 cases ...").
     """
 
     kind: str
@@ -66,7 +66,7 @@ class RunVerdict:
 
     @property
     def sentence(self) -> str:
-        """Return the whole sentence in English, after the notice, if any."""
+        """Return the entire sentence in English, after the notice, if any."""
         return f"{self.notice} {self.opening}: {self.body}".strip()
 
     def in_footer(self) -> FooterVerdict:
@@ -79,8 +79,8 @@ class Summary:
     """The result of a finished run.
 
     ``results`` has one record for each case of the manifest, in its order.
-    ``counts`` has every outcome, zeros included, in the order of ``ORDER``. ``contradictions`` are sentences on what
-    the footer claims against the records. ``lines`` gives the line of the log by case id.
+    ``counts`` has every outcome, including zeros, in the order of ``ORDER``. ``contradictions`` are sentences on how
+    the footer contradicts the records. ``lines`` maps case IDs to line numbers of the log.
     """
 
     run: Run
@@ -91,27 +91,27 @@ class Summary:
 
     @cached_property
     def verdict(self) -> RunVerdict:
-        """The verdict on the run as a whole."""
+        """Return the verdict on the run as a whole."""
         return _verdict(self)
 
     @property
     def executed(self) -> int:
-        """The number of cases that the device really ran."""
+        """Return the number of cases that the device really ran."""
         return sum(count for name, count in self.counts.items() if name not in _NOT_EXECUTED)
 
     @property
     def total(self) -> int:
-        """The number of cases that had to run."""
+        """Return the number of cases that had to run."""
         return sum(self.counts.values())
 
     @property
     def deviations(self) -> int:
-        """The number of cases that ran and are not conformant."""
+        """Return the number of cases that ran and do not conform."""
         return sum(self.counts[name] for name in _DEVIATIONS)
 
     @property
     def missing(self) -> int:
-        """The number of cases that had to run and did not."""
+        """Return the number of cases that had to run and did not."""
         return self.counts[outcomes.NotRun.name]
 
     def footer(self, finished: str) -> Footer:
@@ -121,9 +121,9 @@ class Summary:
 
 
 def summarise(run: Run) -> Summary:
-    """Judge a run by its records alone; what its footer claims is only compared with that."""
+    """Judge a run by its records alone; the footer's claims are only compared with them."""
     results = tuple(results_of(run))
-    lines = dict(zip((record.case.id for record in run.records), run.lines, strict=False))  # none of a run in memory
+    lines = dict(zip((record.case.id for record in run.records), run.lines, strict=False))  # none for a run in memory
     return judged(run, Counter(result.outcome_name for result in results), results=results, lines=lines)
 
 
@@ -140,10 +140,10 @@ def judged(
 
 
 def exit_code(summary: Summary) -> int:
-    """Return 0 for a run that conforms or a subset without fault, 1 for one that does not.
+    """Return 0 for a run that conforms or a subset without faults, 1 for one that does not.
 
-    5 where nothing was executed; 7 where nothing that was executed deviates, and cases are missing because the
-    machine failed.
+    Return 5 if nothing was executed; 7 if no executed case deviates, and cases are missing because the machine
+    failed.
     """
     if summary.run.lost and not summary.deviations:
         return 7
@@ -161,12 +161,12 @@ def notice(stack: Stack) -> Phrase:
 
 
 def counted_outcome(name: str, count: int) -> Phrase:
-    """Return "3 failed"."""
+    """Return a count with its outcome, such as "3 failed"."""
     return say("count-of-outcome", n=f"{count:,}", outcome=say(f"outcome.{name}"))
 
 
 def results_of(run: Run, left_out: Collection[str] = ()) -> Iterator[ResultRecord]:
-    """Yield the result of each case of the manifest, but for those whose records were ``left_out``."""
+    """Yield the result of each case of the manifest, except those whose records were ``left_out``."""
     records, lost = {record.case.id: record for record in run.records}, run.lost
     reason = "no record in the log" if run.ended else "the run was stopped before this case"
     for case in run.header.manifest:
@@ -206,7 +206,7 @@ def _verdict(summary: Summary) -> RunVerdict:
         found = say("verdict.bad", found=bad, cases=cases)
     elif summary.executed:
         found = _well(summary, cases)
-    # Only a subset has tests of the user's: in the bundled suites pytest alone decides nothing.
+    # Only a subset has users' tests: in the bundled suites, pytest alone decides nothing.
     is_whole = not _is_incomplete(summary) and not summary.counts[outcomes.NotJudged.name]
     if summary.run.header.selection.kind == SUBSET:
         kind, opening, body = PARTIAL, *_of_subset(summary, found)
@@ -221,7 +221,7 @@ def _verdict(summary: Summary) -> RunVerdict:
         kind, opening, body = INCOMPLETE, say("verdict.incomplete"), say("verdict.gaps", gaps=gaps)
     if kind in (PARTIAL, DOES_NOT_CONFORM) or not summary.executed:
         body = say("verdict.with-gaps", said=body, gaps=gaps) if gaps else say("verdict.end", said=body)
-    if said and kind != PARTIAL:  # in words that promise nothing of any NPU
+    if said and kind != PARTIAL:  # in words that promise nothing about NPUs
         opening = say(f"{opening.key}.other")
     return RunVerdict(kind, kind == CONFORMS, said, opening, body)
 
@@ -233,14 +233,14 @@ def _is_incomplete(summary: Summary) -> bool:
 def _of_subset(summary: Summary, body: Phrase) -> tuple[Phrase, Phrase]:
     model = str(summary.run.header.options.get("model") or "")
     reasons = summary.run.header.selection.reason.split("; ")
-    # The heading names the model already.
+    # The heading already names the model.
     reason = "; ".join(each for each in reasons if each and not (model and each == OWN_MODEL))
     if reason:
         body = say("verdict.selected", said=body, reason=in_both(reason, "findings"))
     is_well = summary.executed and not summary.deviations and not _is_incomplete(summary)
     ending = "passed" if is_well else "failed"
     if is_well and summary.counts[outcomes.NotJudged.name] == summary.total:
-        ending = "not-judged"  # by pytest alone: no pass of the stack
+        ending = "not-judged"  # by pytest alone: not a pass of the stack
     return say(f"verdict.model.{ending}", model=one_line(model)) if model else say(f"verdict.subset.{ending}"), body
 
 
