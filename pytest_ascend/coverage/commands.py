@@ -33,7 +33,7 @@ def manifest(check: bool, durations: Path | None) -> None:
             f"{len(shards.load(path.parent))} of {len(records)} cases take longer than {shards.USUAL_S} s: {path}"
         )
         return
-    # Catalogues may use torch. With torch_npu installed and no CANN, torch imports only when told not to load it.
+    # Catalogues may use torch. With torch_npu but without CANN, torch imports only if it does not load torch_npu.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     suites = folder("suites")
     with as_error("the suites make no manifest", "correct the CASES of the suite", ValueError):

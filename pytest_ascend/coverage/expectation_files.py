@@ -1,4 +1,4 @@
-"""The form of a file of known deviations, checked key by key; docs/expectations.md describes it for users."""
+"""The format of a file of known deviations, checked key by key; docs/expectations.md describes it for users."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _NEEDED = ("outcome", "reason", "source", "expires")
 _TEXTS = ("cause", "why", "owner", "says")
 _FLAGS = ("confirmed", "by_design", "optional")
 _MESSAGE = "message"
-#: Sources of derived entries, which decide what explains the outcome of a case: torch's dispatcher for kernels of
-#: torch_npu, CANN's lists of dtypes for its operators, the judge for numbers that are right on some chips, and the
+#: Sources of derived entries, which decide what explains a case's outcome: torch's dispatcher for missing kernels of
+#: torch_npu, CANN's lists of dtypes for its operators, the judge for numbers that are correct on some chips, and the
 #: outcome's own message.
 SOURCES = ("dispatcher", "dtypes", "numbers", _MESSAGE)
 _KEYS = {*_NEEDED, *_TEXTS, *_FLAGS, *RANGES, "cases", "chips", "devices", "derived"}
-#: Keys of schema 1: one pattern of chips; true or false for emulated devices or real ones.
+#: Keys of schema 1: one pattern of chips; true or false for emulated or real devices.
 _OLD_KEYS = {*_NEEDED, "cases", "chip", "emulated", "owner", "says", *RANGES}
 
 
 def checked(data: Any) -> list[dict[str, Any]]:
-    """Return the entries of a file as arguments of an expectation. Raises ValueError with the entry that is wrong."""
+    """Return a file's entries as arguments of an expectation. Raises ValueError with the entry that is wrong."""
     schema = data.get("schema") if isinstance(data, dict) else None
     listed = SCHEMAS.get(schema, "") if isinstance(schema, int) else ""
     if not listed or not isinstance(data.get(listed), list):
@@ -79,7 +79,7 @@ def _entry(given: Any, place: str, *, is_old: bool) -> dict[str, Any]:
 
 
 def _renewed(given: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return an entry of schema 1 in the words of schema 2."""
+    """Return an entry of schema 1, converted to schema 2."""
     kept = {name: value for name, value in given.items() if name not in ("cases", "chip", "emulated")}
     if given.get("emulated") not in (None, True, False):
         raise ValueError(f"{place}: emulated is {given['emulated']!r}, expected true or false")
@@ -104,7 +104,7 @@ def _flag(value: Any, place: str) -> bool:
 
 def _date(text: str, place: str) -> date:
     try:
-        if len(text) != len("2027-06-30"):  # newer Pythons take weeks and more
+        if len(text) != len("2027-06-30"):  # newer Pythons accept weeks and more
             raise ValueError
         return date.fromisoformat(text)
     except ValueError:
@@ -118,17 +118,17 @@ def _range(text: Any, place: str) -> SpecifierSet:
         raise ValueError(f"{place} is {text!r}, expected a range of versions as >=2.1,<2.14") from None
 
 
-#: CANN's message for a refused dtype (the macro OP_CHECK_DTYPE_NOT_SUPPORT of its operator sources).
+#: CANN's message for a refused dtype (the macro OP_CHECK_DTYPE_NOT_SUPPORT in its operator sources).
 _REFUSED = re.compile(r"Tensor \w+ not implemented for DT_(\w+), should be in dtype support list")
-#: For a tensor of too high a rank (OP_CHECK_MAX_DIM).
+#: The same for a tensor of too high a rank (OP_CHECK_MAX_DIM).
 _RANKED = re.compile(r"The \w+ tensor cannot be larger than \d+ dimensions")
-#: And for a product of float32 that the matrix unit does not support (the function CheckSocSupportDtype there).
+#: The same for a float32 product that the matrix unit does not support (the function CheckSocSupportDtype there).
 _REFUSED_TO_MULTIPLY = "does not support bf16 / fp32 for calculations"
 _OPERATOR = re.compile(r"\b(aclnn\w+)")
 
 
 def _dtypes(found: Outcome, chip: str) -> str:
-    """Name CANN's operator and the dtype that it refuses, if CANN's own list for the chip does not have it."""
+    """Name CANN's operator and the dtype that it refuses, if that is missing in CANN's own list for the chip."""
     text = f"{found.reason}\n{found.detail}"
     if not (kind := family(chip)):
         return ""
@@ -146,17 +146,17 @@ def _dtypes(found: Outcome, chip: str) -> str:
 
 
 def gap(source: str, found: Outcome, fallbacks: Sequence[str], chip: str, deviations: frozenset[str]) -> str:
-    """Name the gap of the stack that explains the outcome of a case by one of :data:`SOURCES`, "" for none.
+    """Name the gap of the stack that explains a case's outcome by one of :data:`SOURCES`, "" for none.
 
     ``fallbacks`` are operators that the CPU computed, such as "aten::lcm"; ``chip`` is the device's, such as
     "Ascend310P3"; ``deviations`` are the documented deviations of chips that together explain every error, by the names
-    of :mod:`pytest_ascend.records.verdict`; none if any error is left.
+    in :mod:`pytest_ascend.records.verdict`; none if any error is left.
     """
     return {
-        # Name the operators that the CPU computed: those for which torch's dispatcher has no torch_npu kernel.
+        # The operators that the CPU computed: torch's dispatcher has no torch_npu kernel for them.
         "dispatcher": ", ".join(sorted(fallbacks)),
         "dtypes": _dtypes(found, chip),
-        # Name the deviations that explain every error.
+        # The deviations that explain every error.
         "numbers": ", ".join(sorted(deviations)),
         # The outcome's message; the cause has the part that identifies it.
         _MESSAGE: one_line(found.reason),

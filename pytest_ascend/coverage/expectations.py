@@ -1,8 +1,8 @@
 """Known deviations: one table, grouped by cause, of cases that do not pass, with reason and expiry date.
 
 These cases run like any other. If they deviate as expected, they are waived. If one passes although its entry was
-confirmed on hardware, the run fails, so that stale entries are removed; if the entry was seen on the emulated device
-only, the case passes with a note.
+confirmed on hardware, the run fails, so that stale entries are removed; if the entry was seen only on the emulated
+device, the case passes with a note.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ NAME = "expectations.json"
 #: Enough for some hundred causes with some thousand patterns; larger files are refused.
 LIMIT_BYTES = 4 * 2**20
 
-#: Prefix of the reason of a pass on the emulated device despite an expected deviation.
+#: Prefix of the reason for a pass on the emulated device despite an expected deviation.
 BETTER = "better than expected"
 
-#: A limit is what a version of torch_npu lacks by design; a defect has to be fixed.
+#: A limit is something that a version of torch_npu lacks by design; a defect has to be fixed.
 LIMIT, DEFECT = "limit", "defect"
 
 
@@ -42,15 +42,15 @@ LIMIT, DEFECT = "limit", "defect"
 class Expectation:
     """One cause of known deviations.
 
-    ``cause`` is its id; ``cases`` and ``chips`` are patterns (``*`` and ``?``) of case ids and names of chips;
-    ``devices`` kinds of device, with "emulated" for the emulated NPU, empty for all; ``versions`` maps parts of the
-    stack to ranges. ``says`` is a part of the outcome's message. ``source`` says where the deviation is documented
-    or was seen; ``confirmed`` whether that was on hardware; ``file`` is the file of this entry. ``kind`` is
-    "limit" for what torch_npu lacks by design, "defect" for what is wrong. ``optional`` says that a pass is no surprise
-    either: what the case asks is left open, or left to chance.
+    ``cause`` is its ID; ``cases`` and ``chips`` are patterns (``*`` and ``?``) of case IDs and names of chips;
+    ``devices`` are kinds of device, with "emulated" for the emulated NPU, empty for all; ``versions`` maps parts of the
+    stack to ranges. ``says`` is a part of the outcome's message. ``source`` says where the deviation is documented or
+    was seen; ``confirmed`` whether that was on hardware; ``file`` is the file of this entry. ``kind`` is "limit" for
+    what torch_npu lacks by design, "defect" for errors. ``optional`` means that a pass is not a surprise either: the
+    behaviour is unspecified, or depends on chance.
 
     ``derived`` names the source that decides case by case whether the cause applies: see
-    :mod:`pytest_ascend.coverage.expectation_files`. ``cases`` then only limits where it may.
+    :mod:`pytest_ascend.coverage.expectation_files`. ``cases`` then only limits where it may apply.
     """
 
     cause: str
@@ -72,7 +72,7 @@ class Expectation:
     file: str = ""
 
     def applies(self, stack: Stack) -> bool:
-        """Whether it applies to this combination. An unknown version is in no range."""
+        """Return whether it applies to this stack. An unknown version is in no range."""
         device = "emulated" if stack.emulated else stack.device
         if self.devices and device not in self.devices:
             return False
@@ -85,13 +85,13 @@ class Expectation:
         return all(allowed.contains(version, prereleases=True) for version, allowed in versions)
 
     def matches(self, case_id: str) -> bool:
-        """Whether it applies to this case."""
+        """Return whether it applies to this case."""
         return any(_matches(pattern, case_id) for pattern in self.cases)
 
     def judge(self, found: Outcome, today: date) -> Outcome:
         """Return the outcome of a case with this expectation. ``not-emulated`` is kept."""
         if self.outcome == Disputed.name:
-            # A case where the device may be right: a pass is no surprise, and a failure no defect until it is decided
+            # The device may be right here: a pass is no surprise, and a failure is no defect until it is decided.
             deviates, detail = isinstance(found, (Failed, Unsupported)), f"{found.name}: {found.reason}\n{found.detail}"
             if deviates and today > self.expires:
                 return self._expired(found)
@@ -135,7 +135,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Known deviations of one case: an entry that names it, or none, and entries that may apply."""
+    """Known deviations of one case: an entry that names it, or None, and entries that may apply."""
 
     entry: Expectation | None
     derived: tuple[Expectation, ...] = ()
@@ -146,7 +146,7 @@ class Known:
         self, found: Outcome, fallbacks: Sequence[str], today: date, deviations: frozenset[str] = frozenset()
     ) -> tuple[Outcome, dict[str, str]]:
         """Return the outcome of the case and its waiver, empty for none. ``fallbacks`` are operators on the CPU,
-        ``deviations`` the documented deviations of chips that explain every error.
+        ``deviations`` the documented deviations of chips that together explain every error.
         """
         explained = deviations if deviations <= {each.says for each in self.derived} else frozenset()
         judged = self.entry.judge(found, today) if self.entry else found
@@ -156,7 +156,7 @@ class Known:
             lacking = expectation_files.gap(each.derived, found, fallbacks, self.chip, explained)
             is_said = each.says in f"{found.reason}\n{found.detail}"
             if found.name == each.outcome and lacking and is_said and today <= each.expires:
-                # A test of the same operator and dtype may not have passed on a real card, for the same reason.
+                # A test of the same operator and dtype may have failed on a real card for the same reason.
                 _, operator, *rest = *self.case_id.split("/"), ""
                 where = cards.seen(operator, rest[-2] if len(rest) > 1 else "", f"{found.reason} {found.detail}")
                 seen = f"; for the same reason a test of it does not pass on a real card ({where})" if where else ""
@@ -166,7 +166,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """Known deviations of one combination. If several entries name one case, the last one counts."""
+    """Known deviations of one stack. If several entries name the same case, the last one counts."""
 
     entries: tuple[Expectation, ...] = ()
     chip: str = ""
@@ -176,7 +176,7 @@ class Expectations:
         return next((each for each in reversed(self.entries) if not each.derived and each.matches(case_id)), None)
 
     def known(self, case_id: str) -> Known | None:
-        """Return the known deviations of a case, None if there are none. One that explores has those of its sweep."""
+        """Return the known deviations of a case, None if there are none. Exploration shares those of the sweep."""
         explores = "/explore/" in case_id
         entry = self.find(case_id) or (self.find(case_id.replace("/explore/", "/sweep/")) if explores else None)
         derived = tuple(each for each in reversed(self.entries) if each.derived and each.matches(case_id))
@@ -184,7 +184,7 @@ class Expectations:
         return Known(entry, derived, self.chip, case_id) if entry or derived else None
 
     def refuse_unmatched(self, case_ids: Iterable[str]) -> None:
-        """Raise UsageError if a pattern matches no case: it is misspelt, or its case is gone."""
+        """Raise UsageError if a pattern matches no case: it is misspelt, or its case no longer exists."""
         known = sorted(case_ids)
         hint = "correct it, or remove it; 'pytest --ascend --ascend-level=full --collect-only -q' lists the cases"
         for each in self.entries:
@@ -193,12 +193,12 @@ class Expectations:
                     raise UsageError(f"{each.file}: an expectation matches no case: {pattern!r}", hint=hint)
 
     def summaries(self) -> list[str]:
-        """Return a short form of each, for the run log."""
+        """Return a short form of each entry, for the run log."""
         return [f"{case}: {each.outcome} until {each.expires}" for each in self.entries for case in each.cases]
 
 
 def load(files: Sequence[Path], stack: Stack) -> Expectations:
-    """Read the known deviations of a combination from files. Raises UsageError for a missing or malformed file."""
+    """Read the known deviations of a stack from files. Raises UsageError for a missing or malformed file."""
     hint, found = "docs/expectations.md describes the file", list[Expectation]()
     for file in files:
         with as_error(f"the expectations in {file} cannot be read", hint, OSError, ValueError, RecursionError, why=str):
@@ -207,7 +207,7 @@ def load(files: Sequence[Path], stack: Stack) -> Expectations:
 
 
 def parse(content: bytes, stack: Stack) -> Expectations:
-    """Read the known deviations of a combination from the bytes of a file. Raises ValueError if they are malformed."""
+    """Read the known deviations of a stack from the bytes of a file. Raises ValueError if they are malformed."""
     return _applying(_entries(content, NAME), stack)
 
 

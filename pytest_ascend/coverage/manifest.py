@@ -29,7 +29,7 @@ def load(suites: Path) -> tuple[Case, ...]:
     return _loaded(path, path.stat().st_mtime_ns if path.exists() else 0)
 
 
-@functools.cache  # each test function asks, and the manifest of a run stays
+@functools.cache  # each test function asks, and the manifest does not change during a run
 def of_suite(suites: Path, suite: str) -> tuple[Case, ...]:
     """Return the cases of one suite in the manifest, none if it has no such suite. Raises as :func:`load`."""
     return tuple(case for case in load(suites) if case.suite == suite)
@@ -51,7 +51,7 @@ def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
 
 
 def collect(suites: Path) -> tuple[Case, ...]:
-    """Ask every suite, a package with tests, for its ``CASES``. Raises ValueError for cases that clash or stray."""
+    """Collect ``CASES`` from every suite, a package with tests. Raises ValueError for cases that clash or stray."""
     cases: list[Case] = []
     for suite in names(suites):
         own = module(f"{suites.name}.{suite}", suites.parent).CASES
@@ -62,7 +62,7 @@ def collect(suites: Path) -> tuple[Case, ...]:
 
 
 def names(suites: Path) -> tuple[str, ...]:
-    """Return the names of the suites in a folder: each is a package with tests."""
+    """Return the names of the suites in a folder: packages with tests."""
     return tuple(sorted({path.parent.name for path in suites.glob("*/test_*.py")}))
 
 

@@ -14,7 +14,7 @@ from pytest_ascend.system.text import some_of
 BUNDLED = "bundled"
 PART = "part of the bundled suites"
 OWN = "tests of one's own"
-#: Tests selected by an option -> the option's field, and their description instead of a path.
+#: Tests selected by an option -> the option's field, and a description that replaces the path.
 NAMED = {
     "user/model.py": ("model", OWN_MODEL),
     "user/cases.py": ("cases", "cases of --ascend-cases"),
@@ -25,10 +25,10 @@ NAMED = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectedCases:
-    """What one process collected: cases by node id, and the number of deselected cases of the level.
+    """What one process collected: cases by node ID, and the number of deselected cases of the level.
 
-    ``places`` has, by node id, the argument with which pytest runs that test again. ``elsewhere`` are cases, by node
-    id, of other shards of the same run.
+    ``places`` maps node IDs to the argument with which pytest runs that test again. ``elsewhere`` holds cases, by
+    node ID, of other shards of the same run.
     """
 
     cases: Mapping[str, Case]
@@ -38,15 +38,15 @@ class CollectedCases:
 
 
 def concerns(case: Case, level: str, device: str) -> bool:
-    """Whether a run at ``level`` on a kind of device, such as "npu" or "cpu", must run a case.
+    """Return whether a run at ``level`` on a kind of device, such as "npu" or "cpu", must run a case.
 
-    Suites that need an NPU, of torch_npu's own operators and graphs, are not in the manifest of another device's run.
+    Suites that need an NPU (torch_npu's own operators, graphs) are not in the manifest of another device's run.
     """
     return case.is_in(level) and (device == "npu" or not describe(case.suite).needs_npu)
 
 
 def scope(paths: Sequence[str], suites: Path, invocation_folder: Path) -> str:
-    """Return whether the paths or node ids given to pytest are the bundled suites, a part of them, or other tests."""
+    """Return whether the paths or node IDs given to pytest are the bundled suites, a part of them, or other tests."""
     places = [(invocation_folder / path.partition("::")[0]).resolve() for path in paths]
     if all(place == suites and "::" not in path for place, path in zip(places, paths, strict=True)):
         return BUNDLED
@@ -54,7 +54,7 @@ def scope(paths: Sequence[str], suites: Path, invocation_folder: Path) -> str:
 
 
 def place(path: Path, node_id: str, invocation_folder: Path) -> str:
-    """Return the argument with which pytest runs a test again; its node ids of files outside its root do not work."""
+    """Return the argument with which pytest runs a test again; node IDs of files outside its root do not work."""
     shown = path.relative_to(invocation_folder) if path.is_relative_to(invocation_folder) else path
     _, colons, name = node_id.partition("::")
     return f"{shown}{colons}{name}"

@@ -1,6 +1,6 @@
-"""Dividing a run among machines, into parts of about equal duration.
+"""Divide a run among machines, into parts of about equal duration.
 
-Every shard computes the same division by itself, from the cases and the durations that come with the suites.
+Every shard computes the same division by itself, from the cases and the durations bundled with the suites.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_ascend.system.groups import by_key
 SCHEMA = 1
 #: The file beside the manifest, and the command that writes it.
 NAME, COMMAND = "durations.json", "pytest-ascend manifest --durations=RUN"
-#: Duration of cases that are not in the file, which lists only longer ones.
+#: Duration in seconds of cases that are not in the file, which lists only longer ones.
 USUAL_S = 0.05
 COUNT_LIMIT = 1000
 LARGEST_BYTES = 64 << 20
@@ -39,7 +39,7 @@ class Shard:
 
 
 def parse(text: str) -> Shard:
-    """Read "2/5". Raises UsageError for anything that is not a part of a whole."""
+    """Parse a shard such as "2/5". Raises UsageError for anything else."""
     match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
     index, count = map(int, match.groups()) if match else (0, 0)
     if not 1 <= index <= count <= COUNT_LIMIT:
@@ -54,7 +54,7 @@ def unit(case: Case) -> str:
 
 
 def part(cases: Iterable[Case], durations_s: Mapping[str, float], shard: Shard) -> frozenset[str]:
-    """Return the ids of the cases that a shard must run. Every case is in exactly one of the ``count`` shards.
+    """Return the IDs of the cases that a shard must run. Every case is in exactly one of the ``count`` shards.
 
     The longest unit goes to the shard with the least work, and so on (R. L. Graham, "Bounds on multiprocessing timing
     anomalies", SIAM Journal on Applied Mathematics 17, 1969: at most a third longer than the best division).
@@ -72,7 +72,7 @@ def part(cases: Iterable[Case], durations_s: Mapping[str, float], shard: Shard) 
 
 
 def load(suites: Path) -> Mapping[str, float]:
-    """Read the durations in the folder ``suites``, in seconds by case id. Raises UsageError for a damaged file."""
+    """Read the durations in the folder ``suites``, in seconds by case ID. Raises UsageError for a damaged file."""
     path = suites / NAME
     message, hint = f"the durations cannot be read: {path}", f"write them again: {COMMAND}"
     refused = as_error(message, hint, OSError, ValueError, KeyError, TypeError, AttributeError, why=str)

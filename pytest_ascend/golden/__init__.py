@@ -1,6 +1,6 @@
-"""Stored results to compare with: tests read them, and only ``pytest-ascend baseline build`` makes them.
+"""Stored results to compare with: tests read them, and only ``pytest-ascend baseline build`` creates them.
 
-Importing this package loads no torch; reading a golden does.
+Importing this package does not load torch; reading a golden does.
 """
 
 from pytest_ascend.golden.files import Golden, GoldenRecipe, Provenance

@@ -1,6 +1,6 @@
-"""The command group ``pytest-ascend baseline``: make, check and show goldens.
+"""The command group ``pytest-ascend baseline``: build, check and show goldens.
 
-Building them is always deliberate, and bit for bit reproducible on the same machine.
+Building them is always deliberate, and reproducible bit for bit on the same machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Without a progress bar, one line is written per this many goldens.
 EVERY = 20
-#: Prefixes of ids; this one is of all ids.
+#: Prefixes of IDs; this one matches all IDs.
 ALL = ("",)
 _where = click.option(
     "--baselines",
@@ -43,7 +43,7 @@ _where = click.option(
 @click.group()
 def baseline() -> None:
     """Make, check and show the stored goldens that a device is compared with."""
-    # Goldens are made on the CPU. If torch_npu is installed without CANN, torch imports only without loading it.
+    # Goldens are made on the CPU. With torch_npu but without CANN, torch imports only if it does not load torch_npu.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
 
@@ -111,7 +111,7 @@ def show(baselines: Path | None, golden_id: str) -> None:
     stored = {"file": store.path(golden_id), "bytes": entry.size_bytes, "sha256": entry.sha256}
     made = {name: getattr(entry.made, name) for name in entry.made.__struct_fields__}
     stored |= {"revoked": store.revoked()[golden_id].reason} if golden_id in store.revoked() else {}
-    # Of long lists only the lengths.
+    # For long lists, only the lengths.
     meta = {key: f"{len(held)} entries" if isinstance(held, list) else held for key, held in golden.meta.items()}
     for name, value in {**stored, **made, "meta": meta}.items():
         console.print(f"{name + ':':<11}{value}")
@@ -129,10 +129,10 @@ def _store(baselines: Path | None) -> GoldenStore:
 
 
 def load_recipes(suites: Path, only: tuple[str, ...] = ALL) -> list[GoldenRecipe]:
-    """Return the recipes of the suites with a ``goldens.py`` whose ids may begin with one of ``only``.
+    """Return the recipes of the suites with a ``goldens.py`` whose IDs may begin with one of ``only``.
 
-    Recipes that need more than an installation are in a checkout, in ``tools/SUITE/goldens.py``. Raises AscendError if
-    ids clash or do not begin with their suite's name.
+    Recipes that need more than an installation are in ``tools/SUITE/goldens.py`` of a checkout. Raises AscendError if
+    IDs clash or do not begin with their suite's name.
     """
     recipes: list[GoldenRecipe] = []
     for file in _files(suites):
@@ -149,7 +149,7 @@ def load_recipes(suites: Path, only: tuple[str, ...] = ALL) -> list[GoldenRecipe
 
 
 def tell_suites(suites: Path, store: GoldenStore) -> None:
-    """Call ``built`` of each suite whose ``goldens.py`` has it, which updates files derived from its goldens."""
+    """Call ``built`` in each suite's ``goldens.py`` that defines it, to update files derived from its goldens."""
     for file in _files(suites):
         built = getattr(_recipes_in(file), "built", None)
         if built is not None:
@@ -159,7 +159,7 @@ def tell_suites(suites: Path, store: GoldenStore) -> None:
 def build_goldens(
     store: GoldenStore, recipes: Iterable[GoldenRecipe], *, only: tuple[str, ...] = ALL, progress: Progress
 ) -> Changes:
-    """Make the goldens whose ids begin with one of ``only``, and replace those that changed.
+    """Make the goldens whose IDs begin with one of ``only``, and replace those that changed.
 
     Nothing is written before all are made. Goldens of the same suites that no recipe makes any more are removed. Raises
     AscendError.
@@ -194,7 +194,7 @@ def build_goldens(
                 if encode(old) != data:
                     progress.console.print(f"{golden.id}: {difference(old, golden)}", markup=False)
             progress.advance(task)
-    # Goldens that no recipe makes any more, of suites that have recipes: users' own goldens are left alone.
+    # Goldens that no recipe makes any more, in suites with recipes: users' own goldens are left alone.
     ids = {recipe.id for recipe in known}
     suites = {each.split("/")[0] for each in ids}
     there = [each for each in store.ids() if each.startswith(only)] if store.manifest.exists() else []
@@ -209,13 +209,13 @@ def reproducible() -> Iterator[None]:
     from pytest_ascend.system.dispatching import one_thread  # noqa: PLC0415 - loads torch
 
     before = torch.are_deterministic_algorithms_enabled()
-    # Threads split sums, so that their number decides the last bits.
+    # Threads split sums, so their number affects the last bits.
     with one_thread(), for_now(torch.use_deterministic_algorithms, True, before):
         yield
 
 
 def difference(old: Golden, new: Golden) -> str:
-    """Describe in a line how two versions of a golden differ: names and shapes, else by how much."""
+    """Describe in one line how two versions of a golden differ: in names and shapes, or else by how much."""
     forms = [{name: (each.shape, each.dtype) for name, each in golden.tensors.items()} for golden in (old, new)]
     if forms[0] != forms[1]:
         return "other tensors, shapes or dtypes"
@@ -225,7 +225,7 @@ def difference(old: Golden, new: Golden) -> str:
 
 
 def _share(old: Tensor, new: Tensor) -> float:
-    """Return the largest difference over the largest value; infinity if a non-finite value changed."""
+    """Return the largest difference relative to the largest value; infinity if a non-finite value changed."""
     before, after = old.flatten().double(), new.flatten().double()
     changed = ~(before.eq(after) | (before.isnan() & after.isnan()))
     if not changed.any():

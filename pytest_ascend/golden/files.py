@@ -1,4 +1,4 @@
-"""Files of a store, read and written with care: bounded, without links outwards, never half-written."""
+"""Read and write a store's files with care: bounded, without links that lead outside, never half-written."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SCHEMA = 1
-#: Parts of letters, digits, "_", "-", "+" and inner dots, joined by "/": no way out of a folder.
+#: Parts of letters, digits, "_", "-", "+" and inner dots, joined by "/": they cannot lead out of a folder.
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*(/[A-Za-z0-9_][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*)*")
-#: Far more than any bundled golden (a few MB); larger files are not read.
+#: Far more than any bundled golden (a few MB); larger files are refused.
 LARGEST_BYTES = 256 * 1024 * 1024
 BUILD = "pytest-ascend baseline build"
-#: safetensors does not order its string table; a single entry has no order.
+#: The only key of the string table: safetensors does not order it, and a single entry needs no order.
 META_KEY = "golden"
 
 
@@ -63,7 +63,7 @@ def decode(data: bytes) -> Golden:
 
     try:
         tensors = load(data)
-        # The string table of a file that safetensors accepted: its reader of bytes returns tensors only.
+        # The string table of a file that safetensors accepted: its reader of bytes returns only tensors.
         (length,) = struct.unpack_from("<Q", data)
         table = strict_json(data[8 : 8 + length])["__metadata__"]
         if not isinstance(table, dict):
@@ -88,9 +88,9 @@ def read_bounded(root: Path, path: Path, golden_id: str) -> bytes:
 
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Lock a store against other processes. The lock is outside of the store, which is copied and published.
+    """Lock a store against other processes. The lock is outside the store, since stores are copied and published.
 
-    Raises GoldenError where the folder of locks cannot be made.
+    Raises GoldenError if the folder of locks cannot be created.
     """
     name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()
     hint = "make the folder writable, or set PYTEST_ASCEND_CACHE to another one"
@@ -102,7 +102,7 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def damaged(path: Path, reason: str, golden_id: str) -> GoldenError:
-    """Return the error for a file that cannot be trusted, with how to get a good one."""
+    """Return the error for a file that cannot be trusted, with a hint on how to get a good one."""
     return GoldenError(f"{path} is damaged: {reason}", path=str(path), hint=_hint(golden_id))
 
 
@@ -113,13 +113,12 @@ def _hint(golden_id: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GoldenRecipe:
-    """One golden to be made.
+    """The recipe of one golden.
 
     ``id`` begins with the suite's name ("ops/relu"). ``make`` takes no arguments and returns the tensors by name, or a
-    :class:`Golden` with metadata that is known only then, which extends the recipe's; it is called only when the golden
-    is built, and must return the same values each time. ``how`` is a sentence on how the values are computed.
-    ``version`` is raised when the recipe's values change. ``seed`` names the inputs. ``meta`` holds JSON values for the
-    test that reads the golden.
+    :class:`Golden` whose metadata extends the recipe's; it is called only when the golden is built, and must return the
+    same values each time. ``how`` is a sentence on how the values are computed. ``version`` is incremented when the
+    recipe's values change. ``seed`` names the inputs. ``meta`` holds JSON values for the test that reads the golden.
     """
 
     id: str
@@ -134,7 +133,7 @@ class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a golden was made.
 
     ``how`` is a sentence on how the values were computed, ``generator`` the code ("ops@1"), ``seed`` the inputs;
-    ``torch``, ``numpy`` and ``machine`` are what computed it.
+    ``torch``, ``numpy`` and ``machine`` tell what computed it.
     """
 
     how: str
@@ -153,13 +152,13 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     made: Provenance
 
     def same_but_for_versions(self, other: Entry) -> bool:
-        """Whether content and provenance are the same, apart from versions and machine."""
+        """Return whether content and provenance are the same, apart from versions and machine."""
         mine, theirs = ((each.sha256, each.made.how, each.made.generator, each.made.seed) for each in (self, other))
         return mine == theirs
 
 
 def is_id(text: str) -> bool:
-    """Whether ``text`` can be the id of a golden."""
+    """Return whether ``text`` can be the ID of a golden."""
     return len(text) <= 200 and ID.fullmatch(text) is not None
 
 

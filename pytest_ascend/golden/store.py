@@ -34,7 +34,7 @@ class Revocation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
-    """The result of a flush, as sorted ids."""
+    """The result of a flush, as sorted IDs."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -54,18 +54,18 @@ class GoldenStore:
 
     @property
     def manifest(self) -> Path:
-        """Path of the manifest."""
+        """Return the path of the manifest."""
         return self.root / "manifest.json"
 
     def path(self, golden_id: str) -> Path:
-        """Return the path of a golden. Raises GoldenError for an id that could lead out of the store."""
+        """Return the path of a golden. Raises GoldenError for an ID that could lead out of the store."""
         if not files.is_id(golden_id):
             message = f"{golden_id!r} is not the id of a golden"
             raise GoldenError(message, path=str(self.root), hint="ids look like 'ops/relu'")
         return self.root / f"{golden_id}{SUFFIX}"
 
     def entries(self) -> dict[str, Entry]:
-        """Return the manifest, by id. Raises GoldenError if it is missing or damaged."""
+        """Return the manifest, by ID. Raises GoldenError if it is missing or damaged."""
         if self._entries is None:
             self._entries = self._parsed(self.manifest, files.decode_manifest)
         return dict(self._entries)
@@ -78,7 +78,7 @@ class GoldenStore:
             raise files.damaged(path, str(error), "") from error
 
     def ids(self) -> tuple[str, ...]:
-        """Return all ids, sorted."""
+        """Return all IDs, sorted."""
         return tuple(sorted(self.entries()))
 
     def read(self, golden_id: str) -> Golden:
@@ -117,7 +117,7 @@ class GoldenStore:
         return golden
 
     def revoked(self) -> dict[str, Revocation]:
-        """Return the revocations in force, by id: the golden still has the revoked content. Raises GoldenError."""
+        """Return the revocations in force, by ID: the golden still has the revoked content. Raises GoldenError."""
         if self._revoked is None:
             path = self.root / NAME
             self._revoked = self._parsed(path, _revocations) if path.exists() else {}
@@ -127,7 +127,7 @@ class GoldenStore:
         }
 
     def revoke(self, golden_id: str, reason: str) -> Path:
-        """Revoke a golden in its present form, and return the path of the list. Raises GoldenError if there is none."""
+        """Revoke a golden's present content, and return the path of the list. Raises GoldenError if there is none."""
         self.decoded(golden_id)
         with files.locked(self.root):
             entry = Revocation(sha256=self.entries()[golden_id].sha256, reason=reason)
@@ -146,14 +146,14 @@ class GoldenStore:
         return data
 
     def flush(self, *, remove: Iterable[str] = ()) -> Changes:
-        """Write the staged goldens, delete ``remove``, then replace the manifest; unchanged files stay untouched.
+        """Write the staged goldens, delete ``remove``, then replace the manifest; unchanged files are not touched.
 
         A golden with the same bytes and provenance keeps its entry, so that the manifest still names the versions that
-        made them. Raises GoldenError if the present manifest is damaged.
+        made it. Raises GoldenError if the present manifest is damaged.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         with files.locked(self.root):
-            self._entries = None  # another process may have written it
+            self._entries = None  # another process may have changed the manifest
             before = self.entries() if self.manifest.exists() else {}
             after = {name: entry for name, entry in before.items() if name not in set(remove)}
             for name, (data, entry) in sorted(self._staged.items()):
@@ -174,7 +174,7 @@ class GoldenStore:
         return changes
 
     def problems(self) -> Iterator[GoldenError]:
-        """Read everything again and yield what is wrong: the manifest, each golden, unlisted files."""
+        """Read everything again and yield the errors found: in the manifest, in goldens, unlisted files."""
         fresh, listed = GoldenStore(self.root), {self.manifest, self.root / NAME}
         try:
             ids = fresh.ids()

@@ -1,1 +1,1 @@
-"""A model's results on a device against those on the CPU: outputs, gradients, layers, training."""
+"""A model's results on a device compared with the CPU's: outputs, gradients, layers, training."""

@@ -1,9 +1,9 @@
-"""The right result, and the spread of reference runs: one computation in float64, several in the device's dtype.
+"""The correct result, and the spread of reference runs: one computation in float64, several in the device's dtype.
 
 A backward-stable implementation returns the exact result for slightly different weights. So the CPU also computes
-from weights moved by an ulp. The drift of these results is what a correct device may differ by; it grows from step to
-step of a training as it does on the device. A training that differs by more is run again, step by step, for the first
-quantity that does: fingerprints of all that is in it are compared.
+with weights moved by an ulp. The drift of these results is how far a correct device may differ; it grows with each
+step of a training, as on the device. A training that differs by more is repeated step by step, to find the first
+quantity that does, by comparing fingerprints of all quantities.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from pytest_ascend.run import inputs
 
 #: Computed tensors, by kind ("forward", "gradients") and then by name.
 Observed: TypeAlias = Mapping[str, Mapping[str, Tensor]]
-#: A computation that gets a model of its own.
+#: A computation that receives a model of its own.
 Compute: TypeAlias = Callable[[nn.Module], Observed]
 
 
-#: Further reference runs. Their largest error stands for that of any correct run: with five it is close.
+#: Number of perturbed reference runs. Their largest error approximates that of any correct run; five suffice.
 MOVES = 5
 
-#: Units of float32 by which a weight moves under autocast, so that some round to a neighbouring value: half a unit
-#: of bfloat16 or float16 is 2**15 or 2**12 units of float32.
+#: Units in the last place of float32 by which a weight moves; more under autocast, so that some weights round to a
+#: neighbouring value: half a unit of bfloat16 or float16 is 2**15 or 2**12 units of float32.
 PERTURBATIONS = {None: 1, torch.bfloat16: 2**14, torch.float16: 2**11}
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The right result, in float64, and reference runs in the device's own dtype."""
+    """The correct result, in float64, and reference runs in the device's own dtype."""
 
     exact: Observed
     reference_runs: tuple[Observed, ...]
 
     def expected(self, kind: str) -> dict[str, Tensor]:
-        """Return the right tensors of one kind."""
+        """Return the correct tensors of one kind."""
         return dict(self.exact[kind])
 
     def losses(self, actual: Tensor) -> Iterator[tuple[str, list[float]]]:
-        """Yield the measurements of a device's loss curve (steps,): it, the right one, the ends of reference runs."""
+        """Yield named loss curves (steps,): the device's, the correct one, and the range of the reference runs."""
         yield "loss_actual", actual.double().tolist()
         yield "loss_expected", self.exact["curve"]["losses"].tolist()
         runs = torch.stack([each["curve"]["losses"].double() for each in self.reference_runs])
@@ -63,7 +63,7 @@ class Reference:
         yield "loss_high", runs.amax(0).tolist()
 
     def samples(self, kind: str) -> Samples:
-        """Return reference runs of one kind."""
+        """Return the reference runs of one kind."""
         return Samples(dict(each[kind]) for each in self.reference_runs)
 
 
@@ -83,9 +83,9 @@ def reference(
 ) -> Reference:
     """Compute on the CPU from copies of ``model``: in float64, in its own dtype, and in that with moved weights.
 
-    ``exactly`` gets the copy in float64, ``in_dtype`` the others; under ``autocast`` the weights move further. With
+    ``exactly`` receives the float64 copy, ``in_dtype`` the others; under ``autocast`` the weights move further. With
     ``orders``, reference runs in other orders of summation are added: after few steps, moved weights show less than
-    these.
+    these do.
     """
     by = PERTURBATIONS[autocast]
     moved = (move(copy.deepcopy(model), f"move {number}", by) for number in range(moves))
@@ -104,9 +104,9 @@ def reference(
 def move(model: nn.Module, key: str, by: int = 1, *, numbers: str = "parity") -> nn.Module:
     """Move every weight by -1, 0 or 1 times ``by`` units in the last place, chosen by ``key``; return the model.
 
-    A backward-stable implementation returns the exact result for slightly different weights. Results of several such
-    moves show the effect on gradients when rounding pushes a value across the kink of a ReLU. Under autocast, ``by``
-    has to be so large that some weights round to a neighbouring value. ``numbers`` are the random ones that are drawn.
+    A backward-stable implementation returns the exact result for slightly different weights. Several such moves show
+    how gradients change when rounding pushes a value across the kink of a ReLU. Under autocast, ``by`` must be large
+    enough that some weights round to a neighbouring value. ``numbers`` is the prefix of the random streams.
     """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -117,14 +117,14 @@ def move(model: nn.Module, key: str, by: int = 1, *, numbers: str = "parity") ->
 
 
 def moved(weight: Tensor, key: str, by: int = 1) -> Tensor:
-    """Return a floating tensor whose elements are moved as those of :func:`move`."""
-    bits = weight.view(INTEGERS[weight.element_size()])  # in which one unit in the last place is 1
+    """Return a floating-point tensor with its elements moved as by :func:`move`."""
+    bits = weight.view(INTEGERS[weight.element_size()])  # as integers, one unit in the last place is 1
     step = inputs.integers(key, tuple(weight.shape), low=-1, high=2).to(bits.dtype)
     return (bits + by * step.where(weight != 0, 0)).view(weight.dtype)  # zero has no neighbouring bit patterns
 
 
 #: Elements kept unchanged, and sums with random signs. The signs repeat after a prime number of buckets, so that no
-#: image, channel or row of a tensor begins where another did, and swapped ones are noticed.
+#: two images, channels or rows of a tensor start with the same signs, and swapped ones are noticed.
 KEPT = BUCKETS = 64
 PERIOD = BUCKETS * 1021
 _signs = cache(partial(inputs.signs, "parity/fingerprint", PERIOD))
@@ -136,10 +136,10 @@ def fingerprints(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def fingerprint(tensor: Tensor) -> Tensor:
-    """Return a vector on the CPU in the tensor's dtype: the whole tensor, or ``KEPT`` elements and ``BUCKETS`` sums.
+    """Return a vector on the CPU in the tensor's dtype: all elements, or ``KEPT`` elements and ``BUCKETS`` sums.
 
-    The sums cover all elements, with random signs, and are about as large as the elements: an error anywhere is in one
-    of them, and errors of reference runs keep their relative size.
+    The sums cover all elements, with random signs, and are about as large as the elements: an error anywhere affects
+    one of them, and errors of reference runs keep their relative size.
     """
     flat = tensor.detach().cpu().flatten()
     if flat.numel() <= KEPT + BUCKETS:
@@ -147,9 +147,9 @@ def fingerprint(tensor: Tensor) -> Tensor:
     places = torch.arange(KEPT) * (flat.numel() - 1) // (KEPT - 1)
     rows = -(-flat.numel() // BUCKETS)
     total = torch.zeros(PERIOD, dtype=torch.float64)
-    for part in torch.split(flat, PERIOD):  # the whole in float64 fits no cache, and takes eight times as long
+    for part in torch.split(flat, PERIOD):  # all of it in float64 exceeds the caches, and takes eight times as long
         total[: len(part)] += part
-    # A power of two near the square root of the number of elements in a sum.
+    # A power of two near the square root of the number of elements per sum.
     sums = (total * _signs()).reshape(-1, BUCKETS).sum(0) * 2.0 ** -((rows.bit_length() - 1) // 2)
     return torch.cat([flat[places], sums.to(flat.dtype)])
 
@@ -159,14 +159,14 @@ Fit: TypeAlias = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Mapping[
 
 
 def trace(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") -> Observed:
-    """Train ``model``, which is changed, and return fingerprints of each quantity after each step.
+    """Train ``model``, which is modified, and return fingerprints of each quantity after each step.
 
-    Keys are like "step 3, gradient", in the order of computation; values are tensors by name.
+    Keys such as "step 3, gradient" are in the order of computation; values are tensors by name.
     """
     seen: dict[str, Mapping[str, Tensor]] = {}
     before = {name: each.detach().to("cpu", copy=True) for name, each in model.named_parameters()}
     for number, (loss, optimizer) in enumerate(steps(model, recipe, device), start=1):
-        # In the order of computation: the first wrong one caused the others.
+        # In the order of computation, since the first wrong one causes the others.
         quantities = {
             "loss": {"loss": loss},
             "running statistics": running_statistics(model),
@@ -180,10 +180,10 @@ def trace(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
 
 
 def first_wrong(actual: Observed, right: Reference, *, branching: bool, fit: Fit | None = None) -> str:
-    """Return the first step and quantity at which a :func:`trace` is further off than reference runs; "" for none.
+    """Return the first step and quantity at which a :func:`trace` has larger errors than reference runs; "" for none.
 
-    ``branching`` says that the model's gradients go through comparisons. Optimizers may name their state differently:
-    common names are compared.
+    ``branching`` means that the model's gradients pass through comparisons. Optimizers may name their state
+    differently: only common names are compared.
     """
     for key, found in actual.items():
         wanted, quantity = right.expected(key), key.partition(", ")[2]
@@ -194,7 +194,7 @@ def first_wrong(actual: Observed, right: Reference, *, branching: bool, fit: Fit
             {name: wanted[name] for name in shared},
             reference_runs=Samples({name: each[name] for name in shared} for each in reference_runs),
             name=quantity,
-            # These go backward through comparisons, such as a ReLU's.
+            # Their gradients pass through comparisons, such as a ReLU's.
             branching=branching and quantity in ("gradient", "optimizer state", "weight"),
             accumulation=ALLOWANCES.terms if quantity == "running statistics" else None,
         )
@@ -202,7 +202,7 @@ def first_wrong(actual: Observed, right: Reference, *, branching: bool, fit: Fit
         if wrong and quantity == "loss":
             return f"first wrong at {key}"
         if wrong:
-            # The first that was computed: gradients run from the last layer to the first.
+            # The one computed first: gradients run from the last layer to the first.
             first = wrong[-1] if quantity == "gradient" else wrong[0]
             others = f" ({len(wrong)} of {len(found)} are)" if len(wrong) > 1 else ""
             return f"first wrong at {key} of {first}{others}"

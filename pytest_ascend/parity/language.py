@@ -1,4 +1,4 @@
-"""A language model that continues texts on a device, token by token, against the CPU's float64 for the same tokens."""
+"""A language model that continues texts on a device, token by token, compared with the CPU's float64 for its tokens."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.errors import UsageError
 
-#: Tokens that are generated; further reference runs: of moved weights, and in other orders of summation.
+#: Number of generated tokens; further reference runs: with moved weights, and in other orders of summation.
 TOKENS, MOVES, ORDERS = 6, 4, (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What a model made of prompts, on the CPU.
+    """A model's continuation of prompts, on the CPU.
 
-    ``tokens`` (batch, new), ``logits`` (batch, new, vocabulary) and ``hidden``: by the layer's name what it gave at
-    each position that was computed (batch, prompt + new - 1, width).
+    ``tokens`` (batch, new), ``logits`` (batch, new, vocabulary) and ``hidden``: the result of each layer by its name,
+    at each computed position (batch, prompt + new - 1, width).
     """
 
     tokens: Tensor
@@ -48,18 +48,18 @@ class Continuation:
 def continued(
     model: nn.Module, inputs: Mapping[str, Any], device: torch.device, autocast: Autocast, tokens: Tensor | None = None
 ) -> Continuation:
-    """Continue the prompts greedily with ``generate`` and its cache on a device, or with given ``tokens``."""
+    """Continue the prompts on a device greedily with ``generate`` and its cache, or with the given ``tokens``."""
     code: Any = importlib.import_module("transformers")  # optional
     tensors = {name: each for name, each in inputs.items() if name != "labels" and isinstance(each, Tensor)}
     given = moved(device, next(model.parameters()).dtype, tensors)
     mask = given.get("attention_mask")
     if mask is not None and not bool(mask[:, -1].all()):
-        # Padding moves to the left, where no text ends, in tokens and what belongs to each of them.
+        # Padding moves to the left, away from the end of the text, in the tokens and in tensors of the same shape.
         for name in [name for name, each in given.items() if each.shape == mask.shape]:
             rows = zip(given[name], mask.sum(1), strict=True)
             given[name] = torch.stack([row.roll(len(row) - int(count)) for row, count in rows])
     mine: Any = model.to(device)
-    # What a checkpoint's own settings say of sampling, lengths and ends has no part in this.
+    # Replaces a checkpoint's own settings of sampling, lengths and ends.
     mine.generation_config = code.GenerationConfig(
         do_sample=False, max_new_tokens=TOKENS, pad_token_id=0, eos_token_id=None, use_cache=True
     )
@@ -79,7 +79,7 @@ def continued(
         )
     steps = [torch.cat(list(each), 1) for each in zip(*made.hidden_states, strict=True)]
     padding = start - given["attention_mask"].sum(1) if "attention_mask" in given else torch.zeros(len(made.sequences))
-    for number, each in enumerate(padding.tolist()):  # what padding gives is nowhere promised
+    for number, each in enumerate(padding.tolist()):  # results at padding are not specified
         for step in steps:
             step[number, : int(each)] = 0
     hidden = {name: each.cpu() for name, each in zip(_layers(model, len(steps)), steps, strict=True)}
@@ -87,7 +87,7 @@ def continued(
 
 
 def _layers(model: nn.Module, count: int) -> list[str]:
-    """Name what hidden states come from: embeddings, all layers but the last, and the norm after the last."""
+    """Name the sources of hidden states: embeddings, all layers but the last, and the norm after the last."""
     lists = [name for name, each in model.named_modules() if isinstance(each, nn.ModuleList) and len(each) == count - 1]
     stem = ([each for each in lists if "vis" not in each] or lists or ["layers"])[0]
     above = stem.rpartition(".")[0]
@@ -102,7 +102,7 @@ def of_target(
     autocast: Autocast = None,
     tokens: Tensor | None = None,
 ) -> Continuation:
-    """Return the continuation by a copy of a user's model, in evaluation mode and a dtype."""
+    """Return the continuation by a copy of a user's model, in evaluation mode and in a dtype."""
     return continued(copy.deepcopy(target.model).eval().to(dtype), target.kwargs, device, autocast, tokens)
 
 
@@ -113,12 +113,12 @@ class Generation:
     actual: Continuation
     exact: Continuation
     reference_runs: Sequence[Continuation]
-    #: The model in float64, whose head makes logits of hidden states.
+    #: The model in float64, whose head turns hidden states into logits.
     model: nn.Module
 
     @classmethod
     def of(cls, target: TargetModel, device: torch.device, dtype: torch.dtype, autocast: Autocast) -> Generation:
-        """Compute all, for a user's model in a dtype. Raises UsageError for one that does not continue texts."""
+        """Compute all of them, for a user's model in a dtype. Raises UsageError for one that cannot generate text."""
         can = getattr(target.model, "can_generate", None)
         if not (callable(can) and can() and isinstance(target.kwargs.get("input_ids"), Tensor)):
             hint = "give a language model of transformers, with inputs as a mapping"
@@ -142,7 +142,7 @@ class Generation:
 
     @property
     def best(self) -> Tensor:
-        """The token with the largest float64 logit, at each position."""
+        """Return the token with the largest float64 logit, at each position."""
         return self.exact.logits.argmax(-1)
 
     def behind(self) -> Tensor:
@@ -151,7 +151,7 @@ class Generation:
         return self.exact.logits.amax(-1) - chosen
 
     def margin(self) -> Tensor:
-        """Return how far correct devices may differ in the distance of two logits, at each position (batch, new)."""
+        """Return how far correct devices may differ in the difference of two logits, at each position (batch, new)."""
         off = torch.stack([(each.logits.double() - self.exact.logits).abs().amax(-1) for each in self.reference_runs])
         ulp = torch.finfo(self.actual.logits.dtype).eps * self.exact.logits.abs().amax(-1)
         return 2 * (ALLOWANCES.element_ulps * ulp + ALLOWANCES.largest * off.amax(0))
@@ -169,7 +169,7 @@ class Generation:
         )
 
     def _where(self, verdict: Verdict) -> str:
-        """Name the first token that differs, with its margin, and the first layer whose result is wrong."""
+        """Name the first token that differs, with its margin, and the first layer with a wrong result."""
         found, differ = [], self.actual.tokens != self.best
         for place in differ.any(0).nonzero()[:1, 0].tolist():
             row = int(differ[:, place].nonzero()[0, 0])
@@ -189,7 +189,7 @@ class Generation:
         return "; ".join([*found, "no layer is further off than reference runs"])
 
     def figures(self) -> Iterator[tuple[str, float | list[float]]]:
-        """Yield what is recorded of a language model, of the device and of the CPU in the same dtype."""
+        """Yield the measurements of a language model, for the device and for the CPU in the same dtype."""
         margins = self.exact.logits.topk(2).values
         yield "equal_tokens", float((self.actual.tokens == self.best).double().mean())
         yield "smallest_margin", float((margins[..., 0] - margins[..., 1]).min())
@@ -204,7 +204,7 @@ class Generation:
         return of.logits.double().log_softmax(-1).gather(-1, self.actual.tokens[..., None])[..., 0]
 
     def _divergences(self, of: Continuation) -> Iterator[Tensor]:
-        """Yield the mean divergence of what each layer's state predicts from what the float64 state predicts."""
+        """Yield, for each layer, the mean divergence of its state's prediction from that of the float64 state."""
         model: Any = self.model
         head = model.get_output_embeddings()
         for name, actual in of.hidden.items():

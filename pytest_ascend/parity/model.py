@@ -1,6 +1,6 @@
-"""Any model against itself on the CPU: outputs, layers, gradients, a short training, memory; failed cases as programs.
+"""Any model compared with itself on the CPU: outputs, layers, gradients, training, memory; programs of failed cases.
 
-A program needs pytest-ascend, which makes the weights and inputs of bundled models and imports users' own.
+A program needs pytest-ascend, which makes the weights and inputs of bundled models and imports those of users.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from pytest_ascend.system.dispatching import one_thread
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.text import one_line
 
-#: Steps and learning rate of a training: enough for the optimizer's state to matter, for any model.
+#: Steps, learning rate and epsilon of a training: enough for the optimizer's state to matter, for any model.
 STEPS, RATE, EPS = 6, 1e-4, 1e-3
 
 CPU = torch.device("cpu")
 
-#: Further reference runs for a model of unknown size.
+#: Number of perturbed reference runs for a model of unknown size.
 MOVES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ModelParity:
-    """The cases of one model on one device. ``compare`` and ``measure`` are fixtures of the running test."""
+    """The cases of one model on one device. ``compare`` and ``measure`` are the fixtures of the running test."""
 
     target: TargetModel
     device: Device
@@ -58,14 +58,14 @@ class ModelParity:
         dtypes = (torch.float32, dtype) if autocast else (dtype, None)
         with one_thread():
             if what == "layers":
-                # Every module separately, forward and backward; the first wrong one is named.
+                # Every module by itself, forward and backward; the first wrong one is named.
                 self.compare.layers(_still(self.target.model), *self.target.args, **self.target.kwargs)
             elif what == "memory":
                 self._memory()
             elif what == "training":
                 self._compare_training(*dtypes)
             elif what == "generate":
-                # Texts are continued token by token; tokens, logits and what each layer gave are judged.
+                # Texts are continued token by token; tokens, logits and each layer's results are judged.
                 found = language.Generation.of(self.target, self.device.torch_device(), *dtypes)
                 for name, value in found.figures():
                     self.measure(name, value)
@@ -92,13 +92,13 @@ class ModelParity:
             peaks.append(self.device.peak_memory_bytes())
         first, again = peaks
         self.measure("memory_training_bytes", float(first))
-        # The gradients of the first training still exist when the second begins.
+        # The gradients of the first training still exist when the second one begins.
         kept = sum(each.numel() * each.element_size() for each in model.parameters())
         self.compare(again <= first + kept + first // 50, True, name="memory does not grow from training to training")
 
     def _compare_training(self, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
         actual, right = self._on_both(train, dtype, autocast)
-        # Devices have their own lists of what autocast does, and results may have other dtypes.
+        # Devices have their own autocast lists, so results may have other dtypes.
         fit = _as if autocast is not None else None
         for kind, found in actual.items():
             for name, values in right.losses(found["losses"]) if kind == "curve" else ():
@@ -117,7 +117,7 @@ class ModelParity:
     def _on_both(
         self, by: Callable[..., Observed], dtype: torch.dtype, autocast: torch.dtype | None
     ) -> tuple[Observed, Reference]:
-        """Return the results of a few steps of AdamW, or by :func:`trace` the fingerprints of all that is in them."""
+        """Return the results of a few steps of AdamW, or, by :func:`trace`, fingerprints of all quantities in them."""
         model = _still(self.target.model).to(dtype)
         actual = by(copy.deepcopy(model), _recipe(self.target, autocast), self.device.torch_device())
         exactly, in_dtype = (partial(by, recipe=_recipe(self.target, each)) for each in (None, autocast))
@@ -139,7 +139,7 @@ def _as(run: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, Ten
 
 
 def _still(model: nn.Module) -> nn.Module:
-    """Return a copy in evaluation mode: what is random in training cannot be compared."""
+    """Return a copy in evaluation mode, since random layers in training cannot be compared."""
     return copy.deepcopy(model).eval()
 
 
@@ -157,7 +157,7 @@ def _recipe(target: TargetModel, autocast: torch.dtype | None) -> Recipe:
     )
 
 
-def loss_of(output: Any, batch: Batch) -> Tensor:  # noqa: ARG001 - as other losses are called
+def loss_of(output: Any, batch: Batch) -> Tensor:  # noqa: ARG001 - has the signature of other losses
     """Return the model's own loss, or the mean squared distance of its outputs from fixed random numbers."""
     found = floating(output)
     if "output.loss" in found:
@@ -176,7 +176,7 @@ def loss_of(output: Any, batch: Batch) -> Tensor:  # noqa: ARG001 - as other los
 def computed(
     target: TargetModel, what: str, device: torch.device, dtype: torch.dtype, autocast: torch.dtype | None = None
 ) -> Observed:
-    """Return what a case compares, computed by a copy of the model in a dtype: by kind, and then by name."""
+    """Return the tensors that a case compares, by kind and name, computed by a copy of the model in a dtype."""
     model = _still(target.model).to(device, dtype)
     if what == "training":
         return train(model, _recipe(target, autocast), device)
@@ -187,12 +187,12 @@ def computed(
 
 
 def _judged(what: str, found: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the floating tensors of the output, or the gradients of the parameters, by name."""
+    """Return the floating-point tensors of the output, or the gradients of the parameters, by name."""
     return floating(found["output"]) if what == "forward" else dict(found["grad"])
 
 
 def computation(case: Case, name: str, inputs: str) -> Computation:
-    """Return how a program repeats a case, for a model and inputs that have names."""
+    """Return how a program repeats a case, for a model and inputs that can be named."""
     autocast, _, what = case.property.rpartition("-")
     dtypes = f"torch.float32, torch.{case.dtype}" if autocast else f"torch.{case.dtype}"
     imports = ("from pytest_ascend.migration import target",)
@@ -246,8 +246,8 @@ class Computation:
     """How a program repeats a computation, as Python source.
 
     ``actual``, ``exact`` and ``reference_runs`` are expressions for tensors by kind and then by name: on ``device``, on
-    ``cpu`` in float64, and on ``cpu`` in the case's dtype. ``layers`` are the arguments of :func:`precision.layers` if
-    each module is judged separately. ``imports`` and ``setup`` are lines that these need.
+    ``cpu`` in float64, and on ``cpu`` in the case's dtype. ``layers`` holds the arguments of :func:`precision.layers`
+    if each module is judged separately. ``imports`` and ``setup`` are lines required by these.
     """
 
     imports: tuple[str, ...] = ()
@@ -262,7 +262,7 @@ class Computation:
         return partial(self._program, title, device)
 
     def _program(self, title: str, device: torch.device, verdict: Verdict | None) -> str:
-        """Return the program. Raises ValueError if no tensor is named that can be computed again."""
+        """Return the program. Raises ValueError if the verdict names no tensor that can be recomputed."""
         judge = "precision import layers" if self.layers else "run.program import compare_named"
         needed = {"import torch", f"from pytest_ascend.{judge}", *self.imports}
         needed |= {"import torch_npu"} if device.type == "npu" else set()

@@ -1,8 +1,8 @@
-"""``pytest-ascend check-dump``: judge every API call of an msprobe dump, and name the first that is wrong.
+"""``pytest-ascend check-dump``: judge every API call of an msprobe dump, and name the first wrong one.
 
 A dump is untrusted input. Its format is msprobe's own, ``dump_path/step*/rank*/{dump.json, dump_tensor_data/*.pt}``,
 level L1 or mix (Ascend/msprobe, docs/en/dump/pytorch_data_dump_instruct.md). Tensors are read by torch's restricted
-unpickler, which builds tensors and nothing else.
+unpickler, which builds tensors only.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One API call: ``name`` is msprobe's (``Functional.relu.0``), ``function`` without the number of the call.
+    """One API call: ``name`` is msprobe's (``Functional.relu.0``), ``function`` is the same without the call's number.
 
     ``forward`` and ``backward`` are the entries of the dump, empty if it has none.
     """
@@ -62,7 +62,7 @@ class Dump:
     calls: tuple[Call, ...]
 
     def value(self, entry: Any) -> Any:
-        """Rebuild a value of tensors, numbers, strings, dtypes, slices, lists and mappings. Raises Unreadable."""
+        """Rebuild a value: tensors, numbers, strings, dtypes, slices, lists and mappings. Raises Unreadable."""
         if entry is None or isinstance(entry, (bool, int, float, str)):
             return entry
         if isinstance(entry, list):
@@ -89,7 +89,7 @@ class Dump:
         return _CONSTANTS[kind]
 
     def tensor(self, entry: Mapping[str, Any]) -> torch.Tensor:
-        """Read one tensor onto the CPU. Raises Unreadable if there are only statistics, or the file is bad."""
+        """Read one tensor onto the CPU. Raises Unreadable if the dump has only statistics, or the file is invalid."""
         path = self._file(entry)
         if path is None:
             raise Unreadable("only statistics of a tensor (dump with task 'tensor')")
@@ -100,7 +100,7 @@ class Dump:
                 loaded = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         except OSError as error:
             raise Unreadable(f"{name}: {error.strerror or error}") from None
-        except Exception as error:  # noqa: BLE001 - whatever the unpickler raises for a file that torch did not write
+        except Exception as error:  # noqa: BLE001 - the unpickler may raise anything for a file not written by torch
             raise Unreadable(f"{name} is damaged or holds more than a tensor: {type(error).__name__}") from None
         if not isinstance(loaded, torch.Tensor):
             raise Unreadable(f"{name} holds no tensor")
@@ -109,12 +109,12 @@ class Dump:
         return loaded.detach().requires_grad_(entry.get("requires_grad") is True and loaded.is_floating_point())
 
     def bytes(self, entry: Any) -> int:
-        """Return the size of the files of all tensors in a part of a call."""
+        """Return the total size of the files of all tensors in a part of a call."""
         found = (self._file(each) for each in tensors_of(entry))
         return sum(path.stat().st_size for path in found if path is not None and path.is_file())
 
     def _file(self, entry: Mapping[str, Any]) -> Path | None:
-        """Return the file of a tensor, which is in the dump's own folder; None if it has none."""
+        """Return a tensor's file, inside the dump's own folder; None if it has none."""
         name = entry.get("data_name")
         if not isinstance(name, str) or not name.endswith(".pt") or name != Path(name).name or "\0" in name:
             return None
@@ -126,13 +126,13 @@ _CONSTANTS: Mapping[str, Any] = {"NoneType": None, "None": None, "ellipsis": ...
 
 
 def find_dumps(path: Path) -> list[Path]:
-    """Return every dump.json of a path: the file itself, or in the folder of a rank, a step, or a whole run.
+    """Return every dump.json of a path: the file itself, or those in the folder of a rank, a step, or an entire run.
 
     Raises UsageError if there is none.
     """
     if path.name == DUMP:
         return [path]
-    # A process without a rank dumps into "proc" and its number.
+    # A process without a rank dumps into "proc" followed by its number.
     for pattern in (DUMP, f"*/{DUMP}", f"*/*/{DUMP}"):
         if found := sorted(path.glob(pattern)):
             return found
@@ -141,7 +141,7 @@ def find_dumps(path: Path) -> list[Path]:
 
 
 def read_dump(path: Path) -> Dump:
-    """Read one dump.json. Raises UsageError for anything that msprobe did not write."""
+    """Read one dump.json. Raises UsageError for anything not written by msprobe."""
     try:
         content = strict_json(read_regular(path, DUMP_LIMIT_BYTES), constants=True)
         data = content["data"] if isinstance(content, Mapping) else None
@@ -170,12 +170,12 @@ def tensors_of(entry: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def statistics(entry: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return what msprobe says of a tensor, NaN for what it does not say; for a comparison without values."""
+    """Return msprobe's statistics of a tensor, NaN for missing ones; for comparing tensors without values."""
     found = (entry.get(name) for name in ("Max", "Min", "Mean", "Norm"))
     return tuple(float(each) if isinstance(each, (int, float)) else math.nan for each in found)
 
 
-#: The full name of an operator for the first part of its name in msprobe; torch._VF has functions of torch.
+#: Prefix of an operator's full name, by the first part of its msprobe name; torch._VF has functions of torch.
 NAMESPACES = {
     "Functional": "torch.nn.functional.",
     "Torch": "torch.",
@@ -184,15 +184,15 @@ NAMESPACES = {
     "Aten": "torch.ops.aten.",
 }
 AGREES, DISAGREES, NOT_JUDGED = "agrees", "disagrees", "not-judged"
-#: The longest time for one call in one direction, and the most threads that compute it: each has a stack.
+#: Longest time for one call in one direction, and most threads that compute it: each has a stack.
 CALL_LIMIT_S, MOST_THREADS = 120.0, 8
-#: The number of calls that the terminal lists.
+#: Most calls that the terminal lists.
 LINES_LIMIT = 20
 
 
 @dataclass(frozen=True, slots=True)
 class CallVerdict:
-    """The verdict on one call in one direction, named as msprobe does. ``why`` is its headline, or why it has none."""
+    """The verdict on one call in one direction, named as in msprobe. ``why`` is its headline, or why there is none."""
 
     name: str
     state: str
@@ -206,7 +206,7 @@ class CallVerdict:
 
 
 def resolve(name: str) -> Callable[..., Any]:
-    """Return the operator of an msprobe name. Raises Unreadable if none may be named so, or the CPU has none."""
+    """Return the operator of an msprobe name. Raises Unreadable if it is not allowed, or missing on the CPU."""
     space, _, rest = name.partition(".")
     rest, _, overload = rest.partition(".") if space == "Aten" else (rest, "", "")
     found = allowed.function(f"{NAMESPACES[space]}{rest}") if space in NAMESPACES else None
@@ -218,9 +218,9 @@ def resolve(name: str) -> Callable[..., Any]:
 def judge(dump: Dump) -> Iterator[CallVerdict]:
     """Judge each call with the device's own inputs, in the order of the run.
 
-    Calls run in a process of their own with bounds of time and memory: arguments come from a file, and some would make
-    torch compute for days, take all memory, or crash. This process must not have computed in several threads before:
-    a fork does not copy OpenMP's.
+    Calls run in a process of their own with limits on time and memory: arguments come from a file, and some would make
+    torch compute for days, use all memory, or crash. This process must not have computed in several threads before,
+    since a fork does not copy OpenMP's.
     """
     work = [(call, each) for call in dump.calls for each in ("forward", "backward") if getattr(call, each)]
     done = 0
@@ -255,14 +255,14 @@ def _judged(dump: Dump, call: Call, direction: str) -> CallVerdict:
         verdict = precision.compare(actual, tensors_in(expected), name=call.name)
     except Unreadable as error:
         return CallVerdict(name, NOT_JUDGED, str(error))
-    except Exception as error:  # noqa: BLE001 - whatever torch raises for a call that the dump does not fully contain
+    except Exception as error:  # noqa: BLE001 - torch may raise anything for a call that the dump holds only in part
         return CallVerdict(name, NOT_JUDGED, f"the CPU: {type(error).__name__}: {one_line(str(error))[:200]}")
     state = AGREES if verdict.agrees else DISAGREES
     return CallVerdict(name, state, verdict.headline, verdict.metrics.get("limit_used"))
 
 
 def _results(dump: Dump, call: Call, direction: str) -> tuple[list[torch.Tensor], Any]:
-    """Return the tensors that the device gave, and what the CPU gives for its inputs."""
+    """Return the device's result tensors, and the CPU's results for the same inputs."""
     if not call.forward:
         raise Unreadable("the dump lacks the forward of this call")
     function = resolve(call.function)
@@ -285,9 +285,9 @@ def _results(dump: Dump, call: Call, direction: str) -> tuple[list[torch.Tensor]
 def _gradients(
     function: Any, like: Sequence[torch.Tensor], args: Any, kwargs: Any, grad_outputs: Any
 ) -> list[torch.Tensor]:
-    """Return the gradients computed by the last node of the call's graph from those of its results.
+    """Return the gradients computed by the last node of the call's graph from the gradients of its results.
 
-    That is what msprobe dumps: not the gradients of the call's inputs, if a call consists of several nodes. They have
+    These are what msprobe dumps: not the gradients of the call's inputs, if a call consists of several nodes. They have
     the shapes before broadcasting, as autograd gives them after the node. Raises Unreadable.
     """
     args, kwargs = tree_map(lambda each: each.clone() if isinstance(each, torch.Tensor) else each, (args, kwargs))
@@ -305,10 +305,10 @@ def _gradients(
 
 
 def part(first: Dump, second: Dump) -> tuple[tuple[str, str] | None, list[bool]]:
-    """Return the first call with equal inputs and different results, and the difference; None without any.
+    """Return the first call with equal inputs and different results, and the difference; None if there is none.
 
-    Values are compared bit for bit if both dumps have them, else msprobe's statistics. The list says of each call in
-    each direction up to that one whether it could be compared, as the inputs are alike.
+    Values are compared bit for bit if both dumps have them, else msprobe's statistics. The list tells, for each call
+    and direction up to that one, whether it could be compared because its inputs are equal.
     """
     theirs, are_alike = {call.name: call for call in second.calls}, list[bool]()
     for call in first.calls:
@@ -329,7 +329,7 @@ def part(first: Dump, second: Dump) -> tuple[tuple[str, str] | None, list[bool]]
 
 
 def _difference(first: Dump, mine: Any, second: Dump, its: Any) -> str:
-    """Say how the tensors of two parts of a call differ. Raises Unreadable for one without values and statistics."""
+    """Describe how the tensors of two parts of a call differ. Raises Unreadable without values and statistics."""
     ours, others = list(tensors_of(mine)), list(tensors_of(its))
     if len(ours) != len(others):
         return f"{len(ours)} tensors beside {len(others)}"

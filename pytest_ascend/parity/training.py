@@ -17,7 +17,7 @@ from pytest_ascend.precision.capture import casting
 
 
 class Batch(NamedTuple):
-    """The inputs of one call of a model, and what the loss needs beside the output."""
+    """The inputs of one call of a model, and what the loss needs besides the output."""
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = MappingProxyType({})
@@ -37,7 +37,7 @@ KINDS = ("curve", "weights", "state", "statistics")
 class Recipe:
     """How a model is trained: on the batches in turn for ``steps`` steps; float16 autocast uses a GradScaler.
 
-    With ``evaluation`` the model stays in evaluation mode, without dropout and the like.
+    With ``evaluation`` the model stays in evaluation mode, without dropout and similar layers.
     """
 
     batches: tuple[Batch, ...]
@@ -50,10 +50,10 @@ class Recipe:
 
 
 def train(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, dict[str, Tensor]]:
-    """Train ``model``, which is changed, and return the results on the CPU, by KINDS.
+    """Train ``model``, which is modified, and return the results on the CPU, by KINDS.
 
     "curve" has the losses (steps,), "weights" the change of each parameter, "state" the optimizer's tensors by
-    parameter, "statistics" the floating buffers. Batches take the dtype of the model's parameters.
+    parameter, "statistics" the floating-point buffers. Batches get the dtype of the model's parameters.
     """
     before = {name: each.detach().to("cpu", copy=True) for name, each in model.named_parameters()}
     made = [(loss.detach().cpu(), optimizer) for loss, optimizer in steps(model, recipe, device)]
@@ -66,7 +66,7 @@ def train(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
 
 
 def steps(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") -> Iterator[tuple[Tensor, Optimizer]]:
-    """Train ``model``, and after each step yield its loss and the optimizer; gradients still exist."""
+    """Train ``model``, and yield the loss and the optimizer after each step, while its gradients still exist."""
     device = torch.device(device)
     model.to(device).train(not recipe.evaluation)
     dtype = next((each.dtype for each in model.parameters()), torch.float32)
@@ -97,9 +97,9 @@ def make_step(loss: Tensor, optimizer: Optimizer, scaler: Any = None) -> None:
 
 
 def scaler_of(device_type: str, scale: float, **settings: Any) -> Any:
-    """Return a GradScaler. From torch 2.3 on torch.amp has one for any device; before that some devices have their own.
+    """Return a GradScaler. From torch 2.3 on, torch.amp has one for any device; before, some devices have their own.
 
-    Raises NotImplementedError for others, as for an operator that a device lacks.
+    Raises NotImplementedError for other devices, as for an operator that a device lacks.
     """
     if hasattr(torch.amp, "GradScaler"):
         return torch.amp.GradScaler(device_type, init_scale=scale, **settings)
@@ -110,7 +110,7 @@ def scaler_of(device_type: str, scale: float, **settings: Any) -> Any:
 
 
 def moved(device: torch.device, dtype: torch.dtype, tree: Any) -> Any:
-    """Return a structure with its tensors on a device, the floating ones in a dtype."""
+    """Return a structure with its tensors on a device, the floating-point ones in a dtype."""
     return tree_map_only(Tensor, lambda x: x.to(device, dtype if x.is_floating_point() else x.dtype), tree)
 
 
@@ -120,13 +120,13 @@ def changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]
 
 
 def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """Yield the optimizer's tensors, named by their parameter; step counters are left out.
+    """Yield the optimizer's tensors, named after their parameter; step counters are left out.
 
-    Means of squares are returned as their root, which a step divides by. A gradient that is only rounding, as that of
-    the bias of attention's keys, differs by a multiple of what reference runs do, and its square by the multiple's
-    square.
+    Means of squares are returned as their root, by which a step divides. A gradient that is only rounding error, such
+    as that of the bias of attention's keys, differs by a multiple of the reference runs' error, and its square by the
+    square of that multiple.
     """
-    # Of Adam, AMSGrad, RMSprop and Adadelta.
+    # For Adam, AMSGrad, RMSprop and Adadelta.
     means_of_squares = {"exp_avg_sq", "max_exp_avg_sq", "square_avg", "acc_delta"}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -136,7 +136,7 @@ def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[st
 
 
 def running_statistics(model: nn.Module) -> dict[str, Tensor]:
-    """Return the floating buffers on the CPU."""
+    """Return the floating-point buffers on the CPU."""
     return {
         name: each.detach().to("cpu", copy=True) for name, each in model.named_buffers() if each.is_floating_point()
     }

@@ -15,7 +15,7 @@ class End(str, Enum):
     ANSWERED = "answered"
     CRASHED = "crashed"
     HUNG = "hung"
-    #: The process was killed from outside: by the kernel, out of memory, or by a person.
+    #: The process was killed from outside: by the kernel (out of memory), or by a person.
     KILLED = "killed"
     #: The device failed the health check afterwards.
     UNPROVEN = "unproven"
@@ -28,14 +28,14 @@ class Decision(str, Enum):
     FLAKY = "flaky"
     #: The case is to blame: it crashed the process or the device twice.
     BLAME = "blame"
-    #: Infrastructure failure: nothing is known of the case.
+    #: Infrastructure failure: nothing is known about the case.
     LOST = "lost"
     AGAIN = "again"
-    #: In a process of its own, with blocking launches.
+    #: Again, in a process of its own, with blocking launches.
     ALONE = "alone"
 
 
-#: Run again: a different second answer makes the case flaky.
+#: Results that are repeated; a different second answer makes the case flaky.
 DOUBTFUL = ("failed", "errored")
 
 
@@ -43,7 +43,7 @@ DOUBTFUL = ("failed", "errored")
 class Attempt:
     """One attempt: its card, how it ended, its answer ("" for none), and further details.
 
-    ``payloads`` are the reports of an answer, for the caller.
+    ``payloads`` are the reports that belong to an answer, for the caller.
     """
 
     card: str
@@ -61,14 +61,14 @@ class Attempt:
 
     @property
     def counts(self) -> bool:
-        """Whether this attempt says something about the case."""
+        """Return whether this attempt says something about the case."""
         return self.end in {End.ANSWERED, End.CRASHED, End.HUNG}
 
 
 def decide(attempts: Sequence[Attempt], *, faulty: frozenset[str] = frozenset(), is_case: bool = True) -> Decision:
     """Return what follows the last attempt. Attempts on ``faulty`` cards say nothing about the case.
 
-    An ordinary test (``is_case`` false) does not run again once it gave an answer.
+    An ordinary test (``is_case`` false) is not repeated once it gave an answer.
     """
     last = attempts[-1]
     if last.end is End.KILLED:

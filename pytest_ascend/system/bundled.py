@@ -1,4 +1,4 @@
-"""Where the suites, baselines and tables that come with the package are, and how a suite's modules are imported."""
+"""Locate the suites, baselines and tables bundled with the package, and import modules of suites."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 def folder(name: str) -> Path:
     """Return the bundled folder ``suites`` or ``baselines``: inside an installed package, beside it in a checkout.
 
-    Raises AscendError where the installation lacks it.
+    Raises AscendError if the installation lacks it.
     """
     for candidate in (PACKAGE / name, PACKAGE.parent / name):
         if candidate.is_dir():
@@ -27,19 +27,19 @@ def folder(name: str) -> Path:
 
 
 def table(name: str) -> Any:
-    """Return the data of a JSON file that comes with the package, such as "doctor/settings.json"."""
+    """Return the data of a JSON file bundled with the package, such as "doctor/settings.json"."""
     return json.loads((PACKAGE / name).read_text(encoding="utf-8"))
 
 
 def beside(module: str, name: str) -> Any:
-    """Return the data of a JSON file that lies beside a module, of which ``__file__`` is given."""
+    """Return the data of a JSON file in the folder of a module; ``module`` is its ``__file__``."""
     return json.loads(Path(module).with_name(name).read_text(encoding="utf-8"))
 
 
 def module(name: str, root: Path | None = None) -> ModuleType:
-    """Import a module such as ``suites.models.computation``: inside the package, or beside it in a checkout.
+    """Import a module such as ``suites.models.computation``, from inside the package, or beside it in a checkout.
 
-    ``root`` is the folder that has the ``suites``. Raises AscendError where another package of that name hides it.
+    ``root`` is the folder that holds ``suites``. Raises AscendError if another package of that name hides it.
     """
     root = root or folder("suites").parent
     if root == PACKAGE:

@@ -1,4 +1,4 @@
-"""How torch dispatches: modes that see each operator for the price of a Python call, and slow dtypes."""
+"""How torch dispatches: modes that intercept each operator at the cost of a Python call, and slow dtypes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """Return every tensor anywhere in arguments or results."""
+    """Return all tensors anywhere in arguments or results."""
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
 
 
 def uncompiled(function: Callable[..., T]) -> Callable[..., T]:
-    """Return the function as one that torch's compiler leaves alone, without loading the compiler, which takes seconds.
+    """Return the function, skipped by torch's compiler, without loading the compiler, which takes seconds.
 
-    The compiler looks at each Python frame that a compiled function comes to, those of modes and of kernels too.
+    The compiler inspects each Python frame that a compiled function enters, including those of modes and kernels.
     """
 
     @functools.wraps(function)
@@ -50,9 +50,9 @@ def uncompiled(function: Callable[..., T]) -> Callable[..., T]:
 
 
 class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A dispatch mode that torch's compiler does not compile, and in which it compiles what it is given."""
+    """A dispatch mode that torch's compiler does not compile, and within which torch.compile still compiles."""
 
-    # These two only give the methods of torch's class the types that mypy wants.
+    # These two only give the methods of torch's class the types that mypy expects.
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -61,7 +61,7 @@ class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
 
     def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Do what an operator is called for."""
+        """Run the operator that is called."""
         return func(*args, **kwargs)
 
     @uncompiled
@@ -70,44 +70,44 @@ class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from loading its compiler just to keep it away from this class."""
+        """Keep torch from loading its compiler only to exclude this class from it."""
         return False
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Have torch.compile compile: by default, it calls functions eagerly where there is a mode."""
+        """Let torch.compile compile: by default, it calls functions eagerly within a mode."""
         return True
 
 
 class Watch(EagerDispatchMode):
-    """Shows each operator and its arguments without names to ``look``, before it runs."""
+    """Passes each operator and its positional arguments to ``look`` before it runs."""
 
     def __init__(self, look: Callable[[Any, Sequence[Any]], object]) -> None:
         super().__init__()
         self.look = look
 
     def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Show the operator, and run it."""
+        """Pass the operator on to ``look``, and run it."""
         self.look(func, args)
         return func(*args, **kwargs)
 
 
 def without_modes() -> contextlib.AbstractContextManager[None]:
-    """Put away every mode of this thread for a while: torch's tracer loses sight of tensors behind a mode."""
+    """Disable every mode of this thread within the context: torch's tracer loses track of tensors behind a mode."""
     return _python_dispatch._disable_current_modes()  # noqa: SLF001
 
 
 def no_dispatch() -> contextlib.AbstractContextManager[object]:
     """Disable every dispatch mode: for bookkeeping on the CPU that modes need not see, which is also faster.
 
-    Only copies may run on a device within: the emulated one computes by such a mode, too.
+    Only copies may run on a device within: the emulated device computes by such a mode, too.
     """
     guard: contextlib.AbstractContextManager[object] = torch._C._DisableTorchDispatch()  # noqa: SLF001
     return guard
 
 
 def with_autograd() -> contextlib.AbstractContextManager[None]:
-    """Record gradients within a mode too, which is called below autograd."""
+    """Record gradients also within a mode, which is called below autograd."""
     keys = [torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView]  # noqa: SLF001
     excluded = [key for key in keys if torch._C._dispatch_tls_is_dispatch_key_excluded(key)]  # noqa: SLF001
 
@@ -119,16 +119,16 @@ def with_autograd() -> contextlib.AbstractContextManager[None]:
 
 
 def torch_is_before(major: int, minor: int) -> bool:
-    """Whether the installed torch is older than a version."""
+    """Return whether the installed torch is older than a version."""
     return tuple(int(each) for each in torch.__version__.split(".")[:2]) < (major, minor)
 
 
-#: Operators that torch before 2.7 computes in half precision with roundings inside: of the sums in their gradients.
+#: Operators that torch before 2.7 computes in half precision with internal rounding: of the sums in their gradients.
 ROUNDED_INSIDE = frozenset(
     f"{each}{part}" for each in ("_softmax", "_log_softmax") for part in ("", "_backward_data") if torch_is_before(2, 7)
 )
 
-#: The last: a number such as -1e9 to fill float16 with. CANN makes it infinite (opbase aa3cd74, fp16_t.cpp).
+#: The last: filling float16 with a number such as -1e9, which CANN makes infinite (opbase aa3cd74, fp16_t.cpp).
 _NO_KERNEL = re.compile(
     r"not implemented for '?(Half|BFloat16)|Unsupported input type .*: (Half|BFloat16)"
     r"|::(Half|BFloat16) without overflow"
@@ -136,12 +136,12 @@ _NO_KERNEL = re.compile(
 
 
 def lacks_half(error: Exception) -> bool:
-    """Whether torch says that it has no CPU kernel in half precision, or none for a number beyond its range."""
+    """Return whether torch reports that it has no CPU kernel in half precision, or none for a number out of range."""
     return _NO_KERNEL.search(str(error)) is not None
 
 
 class _StepsOfFloat32(EagerDispatchMode):
-    """A mode in which an operator without a kernel in half precision, or with one that rounds inside, is float32's."""
+    """A mode that replaces operators without a half-precision kernel, or that round inside, by those of float32."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class _StepsOfFloat32(EagerDispatchMode):
 
     def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         given = (args, dict(kwargs))
-        if is_composed(func):  # torch_npu has kernels of such operators too, and so hides their gradients
+        if is_composed(func):  # torch_npu has kernels for such operators too, which hide their gradients
             with self, with_autograd():
                 return func.decompose(*args, **given[1])
         call = (func, *(getattr(each, "dtype", None) for each in args))
@@ -177,24 +177,24 @@ class _StepsOfFloat32(EagerDispatchMode):
 
 @functools.cache
 def is_composed(operator: Any) -> bool:
-    """Whether torch composes the operator of others, and its gradient of theirs."""
+    """Return whether torch composes the operator, and so its gradient, of others."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
     return bool(has_kernel(operator.name(), "CompositeImplicitAutograd"))
 
 
 def in_float32(value: Any) -> Any:
-    """Return a tensor in half precision, or such a dtype, as float32; other values unchanged."""
-    if isinstance(value, torch.Tensor):  # no other is compared with a dtype, which takes torch longer than to add
+    """Return a half-precision tensor, or dtype, as float32; other values unchanged."""
+    if isinstance(value, torch.Tensor):  # comparing others with a dtype takes torch longer than an addition
         return value.float() if value.dtype in HALF else value
     return torch.float32 if value in HALF else value
 
 
 def in_rounded_steps(compute: Callable[[], T]) -> T:
-    """Return what is computed when each operator that lacks a kernel in half precision rounds float32's result.
+    """Return the result when each operator that lacks a half-precision kernel rounds float32's result instead.
 
-    So does each whose kernel rounds inside.
+    The same applies to operators whose kernels round inside.
 
-    It runs in a thread of its own, which has neither the modes of this one nor is kept from them by :func:`unseen`.
+    It runs in a thread of its own, which has none of this thread's modes, and is not subject to :func:`no_dispatch`.
     """
 
     def run() -> T:
@@ -212,7 +212,7 @@ def one_thread() -> contextlib.AbstractContextManager[None]:
 
 @functools.cache
 def slow_dtypes() -> frozenset[torch.dtype]:
-    """Return the dtypes that this CPU multiplies element by element, ten to seventy times slower than float32."""
+    """Return the dtypes that this CPU multiplies elementwise, ten to seventy times slower than float32."""
     questions = {torch.float16: "_is_mkldnn_fp16_supported", torch.bfloat16: "_is_mkldnn_bf16_supported"}
     fast = {dtype: getattr(torch.ops.mkldnn, name, None) for dtype, name in questions.items()}  # torch 2.1 has one
     return frozenset(dtype for dtype, is_fast in fast.items() if is_fast is None or not is_fast())

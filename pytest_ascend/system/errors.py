@@ -1,6 +1,6 @@
-"""Situations that end a run or a case, each with fields and a hint on what to do next.
+"""Errors that end a run or a case, each with fields and a hint on what to do next.
 
-Every message says what happened and where, what was expected, and what to do. Nothing here imports anything.
+Every message says what happened and where, what was expected, and what to do. This module imports no other of ours.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-#: What the exit code of ``pytest --ascend`` says. 2 and 3 are pytest's own; docs/reference.md is made from this table.
+#: Meanings of the exit code of ``pytest --ascend``. 2 and 3 are pytest's; docs/reference.md is generated from this.
 EXIT_CODES = {
     0: "everything that must run did, and conforms; or a subset was selected, and all of it conforms",
     1: "some case does not conform, or was not run",
@@ -25,7 +25,7 @@ EXIT_CODES = {
 
 
 def choice(wrong: str, known: Iterable[str]) -> str:
-    """Return a hint on an unknown name: the known one that is most like it, or all of them."""
+    """Return a hint on an unknown name: the most similar known one, or all of them."""
     names = list(known)
     near = difflib.get_close_matches(wrong, names, n=1)
     return f"did you mean {near[0]}?" if near else f"choose one of {', '.join(names)}"
@@ -34,7 +34,7 @@ def choice(wrong: str, known: Iterable[str]) -> str:
 class AscendError(Exception):
     """An error that the user can fix. ``str()`` returns the message and the hint, on separate lines."""
 
-    #: Exit code of ``pytest --ascend`` and of the command line when this error ends them.
+    #: Exit code of ``pytest --ascend`` and of the command line if this error ends them.
     exit_code = 4
 
     def __init__(self, message: str, *, hint: str) -> None:
@@ -47,21 +47,21 @@ class AscendError(Exception):
 
 
 class UsageError(AscendError):
-    """An option, marker or argument that makes no sense."""
+    """An invalid option, marker or argument."""
 
 
 def reason(error: Exception) -> str:
-    """Return why something failed: what the system refuses, in its words."""
+    """Return why something failed; for an error of the operating system, its message."""
     return str(getattr(error, "strerror", "") or error)
 
 
 def with_type(error: Exception) -> str:
-    """Return why something failed, after the name of the error: what another's code raises."""
+    """Return why third-party code failed: the error's type and message."""
     return f"{type(error).__name__}: {error}"
 
 
 def answered(work: Callable[[], Any], most: int | None = 300) -> Any:
-    """Return the result, or the error as text of at most so many characters: a refusal is an answer."""
+    """Return the result, or the error as text of at most ``most`` characters, which counts as an answer."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - whatever is raised is told
@@ -76,9 +76,9 @@ def as_error(
     why: Callable[[Exception], str] = reason,
     raises: Callable[..., AscendError] = UsageError,
 ) -> Iterator[None]:
-    """Turn errors of these kinds, or what the system refuses, into UsageError: the message, why, and the hint.
+    """Turn errors of these kinds, by default OSError, into UsageError: the message, why, and the hint.
 
-    Errors that have a hint already pass.
+    Errors that already have a hint pass through.
     """
     caught = kinds or (OSError,)
     try:
@@ -90,19 +90,19 @@ def as_error(
 
 
 class FailedElsewhere(AscendError):
-    """What another process raised, or how it ended. ``said`` is that alone, without the words of further processes."""
+    """An error or exit of another process. ``said`` is that alone, without the text of intermediate processes."""
 
     said = ""
 
 
 class DeviceUnavailable(AscendError):
-    """The requested device, or one that this machine shows signs of, cannot be used."""
+    """A device cannot be used that was requested, or that this machine shows signs of."""
 
     exit_code = 6
 
 
 class EmulatorUnavailable(DeviceUnavailable):
-    """The emulated device cannot be built or started here."""
+    """The emulated device cannot be built or started on this machine."""
 
 
 class _FileError(AscendError):
@@ -116,4 +116,4 @@ class GoldenError(_FileError):
 
 
 class RunLogError(_FileError):
-    """A run log that cannot be trusted: cut short, damaged, or of an unknown schema. ``path`` names the file."""
+    """A run log cannot be trusted: it is truncated, damaged, or of an unknown schema. ``path`` names the file."""

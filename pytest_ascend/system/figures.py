@@ -1,4 +1,4 @@
-"""Figures and foreign text in the form in which people read them."""
+"""Format numbers and foreign text for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_ascend.system import text as texts
 
 one_line, visible = texts.one_line, texts.visible
 
-#: Endings of names that carry their unit -> how the unit is written. The longest ending counts.
+#: Suffixes of names that give their unit -> how the unit is written. The longest suffix counts.
 UNITS = {
     "_gflop_per_s": "GFLOP/s",
     "_gb_per_s": "GB/s",
@@ -28,14 +28,14 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def number(value: float) -> str:
-    """Write a number with four significant digits; whole numbers as they are, in groups of three."""
+    """Format a number with four significant digits; whole numbers in full, with digits grouped by three."""
     if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) < 1e15):
         return f"{int(value):,}"
     return f"{value:.4g}"
 
 
 def rounded(value: float) -> float | str:
-    """Return a number with four significant digits for a script to show; a non-finite one by name."""
+    """Return a number with four significant digits for a script to display; a non-finite one by name."""
     if not math.isfinite(value):
         return str(float(value))
     return int(value) if value % 1 == 0 and abs(value) < 1e15 else float(f"{value:.4g}")
@@ -48,7 +48,7 @@ def words(name: str) -> str:
 
 
 def quantity(name: str, value: float) -> str:
-    """Write a measurement by the unit in its name: ("latency_us", 1234.5) -> "1,234 µs"; bytes in binary multiples."""
+    """Format a measurement with the unit in its name: ("latency_us", 1234.5) -> "1,234 µs"; bytes as KiB, MiB ..."""
     written = unit(name)
     if written == "B" and math.isfinite(value) and value >= 1024:
         power = min(int(math.log2(value) // 10), len(_BINARY) - 1)
@@ -58,14 +58,14 @@ def quantity(name: str, value: float) -> str:
 
 
 def brief(name: str, value: float) -> str:
-    """Write a measurement briefly, for an axis: ("latency_us", 400000.0) -> "400 ms"."""
+    """Format a measurement briefly, for an axis: ("latency_us", 400000.0) -> "400 ms"."""
     if unit(name) == "µs" and abs(value) >= 1000:
         return quantity("_s", value / 1e6) if abs(value) >= 1e6 else quantity("_ms", value / 1e3)
     return quantity(name, value)
 
 
 def unit(name: str) -> str:
-    """Return the unit at the end of a name; empty for none."""
+    """Return the unit given by a name's suffix; empty for none."""
     return UNITS.get(_ending(name), "")
 
 
@@ -75,7 +75,7 @@ def _ending(name: str) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Write a share in percent. Only all is 100 %, and only nothing is 0 %."""
+    """Format a share in percent. Only the whole is 100 %, and only nothing is 0 %."""
     if part in (0, whole) or not whole:
         return "100 %" if part and whole else "0 %"
     percent = 100 * part / whole
@@ -83,7 +83,7 @@ def share(part: float, whole: float) -> str:
 
 
 def used(fraction: float) -> str:
-    """Write how much of a limit was used: 0.123 -> "12 %", 25.0 -> "2,500 %"."""
+    """Format the share of a limit that was used: 0.123 -> "12 %", 25.0 -> "2,500 %"."""
     if math.isnan(fraction):
         return "nan"
     if fraction >= 1e6:
@@ -94,7 +94,7 @@ def used(fraction: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a span of time: 0.0123 -> "12 ms", 83.4 -> "1 min 23 s"."""
+    """Format a duration: 0.0123 -> "12 ms", 83.4 -> "1 min 23 s"."""
     if seconds < 1:
         return f"{seconds * 1000:.2g} ms" if seconds * 1000 < 10 else f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -105,7 +105,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(when: datetime) -> str:
-    """Write a point in time in UTC, to the second."""
+    """Format a point in time in UTC, to the second."""
     return f"{when.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 

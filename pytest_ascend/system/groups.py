@@ -1,4 +1,4 @@
-"""Values by what they have in common."""
+"""Group values by key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 def by_key(pairs: Iterable[tuple[K, V]]) -> defaultdict[K, list[V]]:
-    """Return the values of each key, in their order."""
+    """Return the values of each key, in order."""
     found: defaultdict[K, list[V]] = defaultdict(list)
     for key, value in pairs:
         found[key].append(value)

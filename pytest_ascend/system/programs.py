@@ -1,4 +1,4 @@
-"""Run programs that query a driver and may hang, with a time limit; the age and the memory of this process."""
+"""Run programs that query a driver and may hang, with a time limit; age and memory of this process."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from typing import Any, TypeVar
 
 V = TypeVar("V")
 
-#: How long to wait for a killed program to end.
+#: How long to wait until a killed program exits.
 _KILLED_S = 0.2
-#: Far more than the output on the largest machines; of stderr the end is kept.
+#: Far more than the output on the largest machines; of stderr, the end is kept.
 _MOST_OUTPUT, _MOST_COMPLAINTS = 1 << 20, 4096
-#: Begins the line that is a program's answer, among what libraries print.
+#: Marks the line that is a program's answer, among the output of libraries.
 MARK = "pytest-ascend answer: "
 
 
 def process_began() -> float:
     """Return when this process began, by ``time.monotonic``.
 
-    That is now where the system does not say, and where the process is minutes old: it did something else before.
+    Return the present time if the system does not tell, or if the process is minutes old: it did something else before.
     """
     now = time.monotonic()
     try:
-        # Field 22 is the start since boot, in ticks; the name in brackets before may hold spaces.
+        # Field 22 is the start since boot, in ticks; the name in brackets before it may contain spaces.
         fields = Path("/proc/self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
         since_boot = float(Path("/proc/uptime").read_text("ascii").split()[0])
         age_s = max(since_boot - int(fields[19]) / os.sysconf("SC_CLK_TCK"), 0.0)
-        return now - age_s if age_s < 180 else now  # as long as starting up may take
+        return now - age_s if age_s < 180 else now  # startup takes at most this long
     except (OSError, ValueError, IndexError):
         return now
 
 
 @contextlib.contextmanager
 def for_now(put: Callable[[V], object], value: V, before: V) -> Iterator[None]:
-    """Put a value where ``before`` is, which comes back at the end."""
+    """Set a value within the context, and restore ``before`` on exit."""
     try:
         put(value)
         yield
@@ -56,7 +56,7 @@ def for_now(put: Callable[[V], object], value: V, before: V) -> Iterator[None]:
 
 
 def memory_limited(more_bytes: int) -> contextlib.AbstractContextManager[None]:
-    """Let this process take at most ``more_bytes`` of memory more than now: allocations beyond it fail."""
+    """Limit this process to ``more_bytes`` of memory more than now: allocations beyond that fail."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     held = re.search(r"VmData:\s*(\d+) kB", Path("/proc/self/status").read_text("ascii", "replace"))
     limit = (int(held[1]) << 10) + more_bytes if held else resource.RLIM_INFINITY
@@ -66,28 +66,28 @@ def memory_limited(more_bytes: int) -> contextlib.AbstractContextManager[None]:
 
 
 def resident_bytes() -> int:
-    """Return the bytes of this process that are in the host's memory, 0 where the system does not say."""
+    """Return the bytes of this process in the host's memory, 0 if the system does not tell."""
     with contextlib.suppress(OSError), open("/proc/self/statm", "rb") as file:  # noqa: PTH123  (asked after every case)
         return int(file.read().split()[1]) * resource.getpagesize()
     return 0
 
 
 def give_back() -> None:
-    """Have the C library return freed memory to the system, which else it keeps: gigabytes after a large model."""
+    """Make the C library return freed memory to the system; otherwise it keeps gigabytes after a large model."""
     with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection for work that makes none: each search visits all objects, such as those of torch."""
+    """Disable garbage collection for work that creates none: each pass visits all objects, including torch's."""
     with for_now(lambda on: gc.enable() if on else gc.disable(), False, gc.isenabled()):
         yield
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a program printed, or why it printed nothing; ``late`` if it exceeded its time limit."""
+    """The output of a program, or why there is none; ``late`` if it exceeded its time limit."""
 
     text: str = ""
     failure: str = ""
@@ -95,7 +95,7 @@ class Reply:
 
     @property
     def answer(self) -> Any:
-        """What the program told last by :func:`tell`; None without an answer, or with half of one."""
+        """Return the last answer printed by :func:`tell`; None if there is none, or only part of one."""
         line = next((line for line in reversed(self.text.splitlines()) if line.startswith(MARK)), "")
         with contextlib.suppress(ValueError):
             return json.loads(line.removeprefix(MARK))
@@ -118,7 +118,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], limit_s: float) -> R
     try:
         printed, complained = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
-        # Do not wait: inside a hanging driver, nothing can be killed.
+        # Do not wait: inside a hanging driver, a process cannot be killed.
         process.kill()
         try:
             process.communicate(timeout=_KILLED_S)

@@ -1,4 +1,4 @@
-"""Templates of pages and of other texts."""
+"""Templates of pages and other texts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pytest_ascend.system.text import visible
 
 
 def templates_of(package: str, folder: str = "templates", **how: Any) -> Environment:
-    """Return the templates of a package: unless it is no HTML, they always escape; they raise for undefined names."""
+    """Return a package's templates: they escape values, unless they are no HTML, and raise for undefined names."""
     how = {"autoescape": True, "finalize": _visible, "undefined": StrictUndefined, **how}
     found = Environment(loader=PackageLoader(package, folder), trim_blocks=True, lstrip_blocks=True, **how)  # noqa: S701
-    # The source expression that lets a content security policy allow exactly this text.
+    # The source expression with which a content security policy allows exactly this text.
     found.filters["hash"] = lambda text: f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
     return found
 
 
 def _visible(value: Any) -> Any:
-    """Make invisible characters visible in every text, even if the page forgot to."""
+    """Make invisible characters visible in every text, even if the page forgets to."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -1,4 +1,4 @@
-"""Make untrusted text visible and harmless, on terminals and in Markdown, and read sizes and times."""
+"""Make untrusted text visible and harmless, on terminals and in Markdown; parse sizes and times."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from pytest_ascend.system.errors import UsageError
 
-#: What a page must not pass through: controls other than tab and line end, characters that turn the direction of
-#: writing or cannot be seen, and lone surrogates, which no file can hold.
+#: Characters that a page must not contain: control characters other than tab and line end, characters that change the
+#: direction of writing or are invisible, and lone surrogates, which no file can hold.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )
 
 
-#: Characters where they mean something in GitHub's Markdown or in HTML: underscores at the edge of a word, numbers of
-#: issues, addresses, names of emoji, marks of headings and lists at the start. Others stay, for readers elsewhere.
+#: Characters with a meaning in GitHub's Markdown or in HTML: underscores at the edge of a word, numbers of issues,
+#: addresses, names of emoji, marks of headings and lists at the start. Others stay, for readers elsewhere.
 _ACTIVE = re.compile(
     r"[\\`*{}\[\]<>|~&@$]|(?<!\w)_|_(?!\w)|#(?=\w)|:(?=//|[\w+-]+:)|(?<=www)\.|^[#+-]|(?<=^\d)[.)](?=\s)", re.IGNORECASE
 )
@@ -26,29 +26,29 @@ for _power, _letter in enumerate("KMGT", start=1):
 
 
 def visible(text: str) -> str:
-    """Return ``text`` with everything unseen written as Python escapes it, so that it can neither hide nor act."""
-    # Printable text, which nearly all is, needs no search.
+    """Return ``text`` with every invisible character as a Python escape, so that it can neither hide nor act."""
+    # Printable text, which is nearly all of it, needs no search.
     return text if text.isprintable() else _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` as :func:`visible` does, on one line."""
+    """Return ``text`` as :func:`visible` does, on a single line."""
     return text if text.isprintable() else visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def cell(text: str) -> str:
-    """Return untrusted text as one line of Markdown without tags, links, mentions, emphasis or cells."""
+    """Return untrusted text as one line of Markdown without tags, links, mentions, emphasis or cell borders."""
     return _ACTIVE.sub(lambda match: f"&#{ord(match[0])};", one_line(text))
 
 
 def some_of(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names, and the number of others."""
+    """Return the first names, and how many more there are."""
     rest = f" and {len(names) - most:,} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{rest}"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of foreign texts in Markdown."""
+    """Return a table of foreign texts as Markdown."""
     head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     return "\n".join([*head, *(f"| {' | '.join(cell(each) for each in row)} |" for row in rows)])
 
@@ -65,7 +65,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """Return the share that ``5%`` or ``0.05`` is. Raises UsageError for all else, for 0 and for 100 % and more."""
+    """Return ``5%`` or ``0.05`` as a fraction. Raises UsageError for all else, for 0, and for 100 % or more."""
     match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,9})?)\s*(%?)", text.strip(), flags=re.ASCII)
     share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < share < 1:
@@ -74,7 +74,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds, up to a year, of ``90``, ``90s``, ``30m`` or ``1h``. Raises UsageError for all else."""
+    """Return ``90``, ``90s``, ``30m`` or ``1h`` in seconds, up to a year. Raises UsageError for all else."""
     unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
     try:
         value = float(text[:-1] if unit else text) * (unit or 1) if text.isascii() else 0.0

@@ -1,6 +1,6 @@
-"""Sentences of doctors and judges in other languages, by tables of English sentences with places for values.
+"""Translations of sentences of the doctor and the judge, by tables of English sentences with placeholders.
 
-Logs are in English. What nobody translated stands as it is.
+Logs are in English. Untranslated text stays unchanged.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from pytest_ascend.system.bundled import table
 
-#: Codes of the languages (BCP 47). English is what logs have.
+#: Codes of the languages (BCP 47). Logs are in English.
 LANGUAGES = ENGLISH, CHINESE = ("en", "zh")
 
-#: Tables by name: the file without its language, and what a place for a value may hold.
+#: Tables by name: the file name without its language, and the pattern that a placeholder matches.
 _TABLES: Mapping[str, tuple[str, str]] = {
     "doctor": ("doctor/", "(.+)"),
     "findings": ("verdict/words/findings.", "((?:(?!: ).)+)"),
@@ -27,9 +27,9 @@ _HOLE = re.compile(r"\{\d\}")
 
 @lru_cache(maxsize=4096)
 def translated(text: str, language: str, of: str = "doctor") -> str:
-    """Return a sentence in a language, by the table ``of`` its kind, as it is where that has no words for it.
+    """Return a sentence in a language, by the table ``of`` its kind; unchanged if that has no translation.
 
-    Of findings each part is translated by itself: ``name: one; another``.
+    Each part of a finding is translated by itself: ``name: one; another``.
     """
     constants, patterns = _table(language, of)
     if text in constants:
@@ -42,7 +42,7 @@ def translated(text: str, language: str, of: str = "doctor") -> str:
     for pattern, words in patterns:
         if match := pattern.fullmatch(text):
             return words.format(*(translated(each, language, of) for each in match.groups()))
-    if of == "findings" and constants and rest and len(text) < 500:  # a longer one is a message of others
+    if of == "findings" and constants and rest and len(text) < 500:  # a longer one is a foreign message
         found = translated(rest, language, of)
         return f"{translated(head, language, of)}：{found}" if found != rest else text
     parts = text.split(", ")
@@ -50,7 +50,7 @@ def translated(text: str, language: str, of: str = "doctor") -> str:
 
 
 def language_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the option ``--language``."""
+    """Add the option ``--language`` to a command."""
     import click  # noqa: PLC0415 - not needed by pytest
 
     kind, says = click.Choice(LANGUAGES), "Language of the output."
@@ -59,7 +59,7 @@ def language_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _table(language: str, of: str) -> tuple[Mapping[str, str], tuple[tuple[re.Pattern[str], str], ...]]:
-    """Return the sentences that are constant, and those with places for values as patterns, the longest first."""
+    """Return the constant sentences, and those with placeholders as patterns, the longest first."""
     if language == ENGLISH:
         return {}, ()
     name, value = _TABLES[of]

@@ -1,3 +1,3 @@
-"""The version of this package, which its build reads here."""
+"""The version of this package, which its build reads from here."""
 
 __version__ = "0.1.0"

@@ -16,14 +16,14 @@ from pytest_ascend.records.case import REPEAT, Case
 from ..numerics import ACCURACY
 from .table import AT_SMOKE, FINDINGS, OPERATORS, RARE, RECORDED, exceptions, is_recorded
 
-#: Other dtypes than their first in which recorded operators have generated calls: their kernels differ.
+#: Dtypes other than their first in which recorded operators have generated calls, as these have other kernels.
 OTHERS = ("int32", "int64", "bool", *HALVES)
-#: Families of recorded operators without generated calls: those that torch_npu leaves to the CPU, or without tensors.
+#: Families of recorded operators without generated calls: torch_npu leaves them to the CPU, or they take no tensors.
 _NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
 
-#: Properties that generated calls vary, too: where there are these, level standard asks in an operator's first dtype.
+#: Properties that generated calls vary too: where there are such calls, level standard tests only the first dtype.
 ALSO_GENERATED = ("shapes", "layout", "backward", "backward-layout", "in-place")
-#: Functions and dtypes of which the suite numerics calls all 65,536 inputs at level standard.
+#: Functions and dtypes for which the suite numerics runs all 65,536 inputs at level standard.
 ALL_INPUTS = frozenset(
     (each.subject.rpartition(".")[2], each.dtype)
     for each in ACCURACY
@@ -32,7 +32,7 @@ ALL_INPUTS = frozenset(
 
 
 def _level(operator: Operator, property_: str, dtype: str) -> str:
-    """Return the lowest level that runs the property: exact sums and generated calls in some dtypes first."""
+    """Return the lowest level that runs the property: exact sums and generated calls in some dtypes come first."""
     if property_ == "exact" or ((property_, dtype) == ("forward", "float32") and not operator.sweep):
         return "smoke"
     if property_ == "sweep":
@@ -41,12 +41,12 @@ def _level(operator: Operator, property_: str, dtype: str) -> str:
         return "full"
     is_late = property_ in ("forward", "special") and (operator.name, dtype) in ALL_INPUTS
     is_late |= property_ in ALSO_GENERATED and bool(operator.sweep) and dtype != operator.dtypes[0]
-    is_late |= property_ == "out" and dtype in (*INTS[2:], *BOOL)  # less usual integers
+    is_late |= property_ == "out" and dtype in (*INTS[2:], *BOOL)  # less common integers
     return "full" if is_late else "standard"
 
 
 def _level_of_recorded(name: str, property_: str, dtype: str, *, first: bool, swept: bool) -> str:
-    """Return the lowest level of a recorded operator's property; of its dtypes one is ``first``, some are ``swept``."""
+    """Return the lowest level of a recorded operator's property; ``first`` and ``swept`` describe its dtype."""
     if property_ == "sweep" and dtype in AT_SMOKE and exceptions(name).at_smoke:
         return "smoke"
     if property_ in CALLS:
@@ -72,10 +72,10 @@ def _recorded() -> Iterator[Case]:
 
 
 def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
-    """Return the properties of generated calls of a recorded operator: in its first dtype, in integers, and in halves.
+    """Return the sweep properties of a recorded operator: in its first dtype, in integers, and in half precision.
 
-    At level full it has more in its first dtype, and in all where few calls reach a kernel; exploring covers the rest.
-    Layers have the most options, and more in half precision, too.
+    At level full there are more in the first dtype, and in all dtypes where few calls reach a kernel; exploration
+    covers the rest. Network layers have the most options, and also get more in half precision.
     """
     special = exceptions(entry.name)
     is_other = dtype in OTHERS and not special.one_dtype and (dtype in HALVES or not special.no_integers)
@@ -94,7 +94,7 @@ def _is_swept(entry: Entry, dtype: str) -> bool:
 
 @cache
 def __getattr__(name: str) -> tuple[Case, ...]:
-    """Compute ``CASES`` on first use: a run takes its cases from the manifest, and making them takes seconds."""
+    """Compute ``CASES`` on first use: a run takes its cases from the manifest, and computing them takes seconds."""
     if name != "CASES":
         raise AttributeError(name)
     families = {name: each.family for table in (RECORDED, OPERATORS) for name, each in table.items()}

@@ -1,4 +1,4 @@
-"""The cases of ``--ascend-explore``. Without that option this file is not collected: it is no ``test_*.py``."""
+"""The cases of ``--ascend-explore``. Without that option this file is not collected, as it is not a ``test_*.py``."""
 
 from __future__ import annotations
 

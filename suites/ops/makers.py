@@ -1,6 +1,6 @@
-"""Named makers of inputs for common kinds of operators, so that an operator's entry stays one line.
+"""Named factories of inputs for common kinds of operators, so that an operator's entry stays one line.
 
-Sizes are around vector lengths (15, 16, 17, 255, 256, 257, 1025); the main sample has four dimensions that no vector
+Sizes are close to vector lengths (15, 16, 17, 255, 256, 257, 1025); the main sample has four dimensions that no vector
 length divides, so that layouts matter.
 """
 
@@ -25,20 +25,20 @@ Named: TypeAlias = Mapping[str, Any]
 IMAGE = (2, 3, 5, 7)
 SIZES = ((), (0,), (2, 0, 3), (1,), (15,), (16,), (17,), (1, 257))
 
-#: Special values for every function of one number. Denormal results are left out.
+#: Special values for every unary function. Denormal results are left out.
 NONFINITE: tuple[Number, ...] = ("nan", 0.0, "inf", -0.0, "-inf", 1.0, -1.0, 0.5, -0.5, 8.0, -8.0, 12.0, 120.0, -120.0)
-#: The limits of the dtype as well, for operators that only compare, round or add.
+#: The same with the limits of the dtype, for operators that only compare, round or add.
 ENDS: tuple[Number, ...] = (*NONFINITE, "max", "-max", "tiny", "-tiny", "denormal", "-denormal", "least", "1+eps")
-#: Halves, which rounding modes treat differently.
+#: Multiples of a half and a quarter, which rounding modes treat differently.
 HALVES: tuple[Number, ...] = (0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.25, 0.75, -0.25, -0.75, 3.0, -3.0)
-#: Pairs with a non-finite number or signed zero: each of the first with each of the second.
+#: Values combined into pairs, each first one with each second one, including non-finite numbers and signed zeros.
 PAIRED: tuple[Number, ...] = ("nan", "inf", "-inf", 0.0, -0.0, 1.0, -2.5, "max", "denormal")
 
 _WORDS: Mapping[str, float] = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
 def numbers(*values: Number, shape: Shape | None = None) -> Values:
-    """Describe a tensor of these numbers; "nan", "inf", "-inf" and the names of samples.py are numbers too."""
+    """Describe a tensor of these numbers, which may also be "nan", "inf", "-inf" and the names in samples.py."""
     return given(*(_WORDS.get(each, each) if isinstance(each, str) else each for each in values), shape=shape)
 
 
@@ -49,7 +49,7 @@ def by(*args: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def over(
     given: Values | tuple[Values, ...], *ways: tuple[tuple[Any, ...], dict[str, Any]], **each: Any
 ) -> Iterator[Sample]:
-    """Yield a call of one or several tensors with each of these further arguments; ``each`` are those of all."""
+    """Yield a call of one or several tensors with each of these further arguments; ``each`` is added to all of them."""
     tensors = given if isinstance(given, tuple) else (given,)
     return (call(*tensors, *args, **named, **each) for args, named in ways)
 
@@ -62,7 +62,7 @@ def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:
 
 
 def exactly(*samples: Sample) -> Inputs:
-    """Use these samples; integers have no NaN, and leave the special ones out."""
+    """Use these samples, without the special ones for integers, which have no NaN."""
     usual = tuple(sample for sample in samples if sample.group != SPECIAL)
     return lambda make: samples if make.dtype.is_floating_point else usual
 
@@ -102,9 +102,9 @@ def unary(
     return samples
 
 
-#: Dtypes that a tensor is combined with.
+#: Dtypes of the other operand in mixed-dtype calls.
 PARTNERS = ("float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
-#: Shapes that are broadcast against one another.
+#: Pairs of shapes that are broadcast together.
 BROADCAST = (((3, 1), (1, 4)), ((5,), ()), ((), (2, 3)), ((0, 1), (1, 5)), ((2, 3, 1, 5), (3, 4, 1)), ((1, 1), (4,)))
 
 
@@ -141,13 +141,13 @@ def binary(
             yield from (call(numbers(*special), each, group=SPECIAL) for each in scalars)
         for left, right in (*zip(SIZES, SIZES, strict=True), *BROADCAST):
             yield call(*both(left, right), group=SHAPES)
-        # The conversion of a negative number to unsigned is unspecified.
+        # Converting a negative number to unsigned is unspecified.
         least = 0 if make.dtype is torch.uint8 else -math.inf
         legal = [each for each in scalars if each >= least]
         for each in legal:
             if make.dtype.is_floating_point or (make.dtype is not torch.bool and each == int(each)):
                 yield call(both((257,), ())[0], each)
-        for partner in partners:  # without dimensions the second one has a lower priority in promotion
+        for partner in partners:  # a second operand without dimensions has a lower priority in promotion
             for shape in ((3, 5), ()):
                 beside = uniform(*shape, low=max(other[0], least), high=other[1], dtype=partner)
                 yield call(uniform(3, 5, low=max(low, least), high=high), beside, group=PROMOTION)
@@ -157,7 +157,7 @@ def binary(
     return samples
 
 
-#: Dimensions that a reduction goes over.
+#: Dimensions over which a reduction runs.
 _DIMS: tuple[Named, ...] = ({"dim": 0}, {"dim": -1}, {"dim": -2, "keepdim": True})
 DIMS, ONE_DIM = (*_DIMS, {"dim": (0, 2)}, {"dim": (-1, 1), "keepdim": True}), (*_DIMS, {"dim": 1})
 
@@ -173,13 +173,13 @@ def reduction(
     arguments: tuple[Named, ...] = (),
     special: bool = True,
 ) -> Inputs:
-    """Make samples of full and partial reductions; NaN at the start, middle and end; a long row; sizes."""
+    """Make samples of full and partial reductions; with NaN at the start, middle and end; a long row; various sizes."""
 
     def samples(make: InputFactory) -> Iterator[Sample]:
         for named in (*([{}] if whole else []), *dims, *arguments):
             yield call(uniform(5, 6, 7, low=low, high=high), **named)
         if long:
-            # Of one sign, so that a sum kept in 16 bits stops growing.
+            # All of one sign, so that a sum accumulated in 16 bits stops growing.
             yield call(uniform(9, long, low=0, high=3, grad=False), dim=-1)
             yield call(uniform(long, 5, low=0, high=3, grad=False), dim=0)
         if make.dtype.is_floating_point and special:

@@ -1,7 +1,7 @@
-"""Calls from which generated ones start, for recorded operators: in kernels and sizes that no recorded call has.
+"""Templates of generated calls for recorded operators, in kernels and sizes that no recorded call has.
 
-Recorded calls are few, and small: sizes that have nothing to do with each other are often equal in them, and cannot
-change alone. Here each size is another one.
+Recorded calls are few and small: unrelated sizes are often equal in them, and cannot change separately. Here all sizes
+are different.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .makers import exactly
 
 _template = partial(call, group=TEMPLATE)
 _PLANE, _VOLUME = (3, 4, 6, 7), (2, 4, 5, 6, 7)
-#: Padding of one to three dimensions, by another number at each end.
+#: Padding of one to three dimensions, different at each end.
 _MARGINS = {1: (2, 1), 2: (1, 2, 2, 1), 3: (1, 2, 1, 1, 2, 1)}
 
 
 def _padded() -> Iterator[Sample]:
-    """Yield padding in every mode: all of these have kernels for one, two and three dimensions."""
+    """Yield padding in every mode; each has kernels for one, two and three dimensions."""
     for dims, shape in ((1, (3, 5, 8)), (2, _PLANE), (3, _VOLUME)):
         yield _template(normal(*shape), _MARGINS[dims], "constant", 1.5)
         for mode in ("reflect", "replicate", "circular"):
@@ -45,13 +45,13 @@ _WAYS: tuple[dict[str, Any], ...] = (
     {"mode": "bilinear", "padding_mode": "reflection", "align_corners": True},
     {"mode": "nearest", "padding_mode": "zeros", "align_corners": False},
 )
-#: The same in numbers: mode, padding, corners.
+#: The same as numbers: mode, padding, corners.
 _CODES = ((0, 0, False), (1, 1, True), (0, 2, True), (1, 0, False))
 _bicubic: dict[str, Any] = {"mode": "bicubic", "padding_mode": "border", "align_corners": False}
 
 
 def _resized() -> Iterator[Sample]:
-    """Yield interpolation in the modes that the table has no operator for."""
+    """Yield interpolation in the modes for which the table has no operator."""
     for mode, shape, sizes in (("linear", (3, 4, 7), ((11,), (5,))), ("trilinear", _VOLUME, ((8, 3, 9), (4, 9, 5)))):
         for size in sizes:
             yield _template(normal(*shape), size=size, mode=mode, align_corners=False)
@@ -65,7 +65,7 @@ def _resized() -> Iterator[Sample]:
 
 
 _lists = ([normal(7, 5), normal(3)], [normal(4, 6)])
-#: Operators on lists that have kernels of their own for one number.
+#: Operators on lists with separate kernels for a scalar operand.
 _WITH_A_NUMBER = ("add", "mul", "div", "clamp_min", "clamp_max", "minimum", "maximum")
 _quotients = [uniform(7, 5, low=1, high=2), uniform(3, low=1, high=2)]
 _scores, _classes = normal(9, 5), integers(9, low=0, high=6)
@@ -90,7 +90,7 @@ FURTHER: Mapping[str, Inputs] = {
         for each in (True, False)
     ),
 }
-#: The same for those whose recorded calls are of no use: they ask for float64, or other operators have them.
+#: Templates for operators whose recorded calls are unsuitable: they need float64, or other operators have them.
 INSTEAD: Mapping[str, Inputs] = {
     "_foreach_norm": exactly(*(_template(each, power) for power in (2, 1, float("inf"), 0) for each in _lists)),
     "pad": exactly(*_padded()),

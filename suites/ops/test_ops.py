@@ -46,6 +46,6 @@ def _test_of(*properties: str) -> Callable[..., None]:
     return made
 
 
-# test_forward, test_in_place ...; one for all generated calls.
+# test_forward, test_in_place ...; a single test for all generated calls.
 globals().update({f"test_{each.replace('-', '_')}": _test_of(each) for each in PROPERTIES if each not in CALLS})
 test_sweep = _test_of(*CALLS, FOUND)

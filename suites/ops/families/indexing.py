@@ -1,4 +1,4 @@
-"""Reading and writing by index. Indices repeat, in no order, and count from both ends."""
+"""Reading and writing by index. Indices repeat, are unordered, and count from both ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+import torch.nn.functional as F  # noqa: N812  (the usual name)
 
 from pytest_ascend.operators import Operator, call
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE
@@ -38,12 +38,12 @@ def _rows(*numbers_: int) -> Values:
     return given(*numbers_, dtype="int64")
 
 
-#: Many terms in each of few places, whose sums are exact in bfloat16 in any order.
+#: Many terms in each of few places; their sums are exact in bfloat16 in any order.
 _PLACES, _TERMS = 256, 16_383
 _placed = integers(_TERMS, low=0, high=_PLACES - 1)
-#: Calls from which generated ones start: what is given above has one size.
+#: Templates of generated calls: the given indices above have a fixed size.
 _template = partial(call, group=TEMPLATE)
-#: Dimensions to index, each the longest of its tensor: an index of another size stays below all that are longer.
+#: Shapes and the dimension to index, the longest of each: with another size, indices stay below all longer ones.
 _BY_DIM = (((7, 5, 3), 0), ((3, 7, 5), 1), ((5, 3, 7), -1), ((5, 7), 1), ((7, 5), 0))
 _OF_EMBEDDINGS: tuple[dict[str, Any], ...] = ({}, {"padding_idx": 2}, {"scale_grad_by_freq": True})
 _FACTORS: tuple[dict[str, Any], ...] = ({}, {"alpha": 3}, {}, {"alpha": -2}, {})
@@ -106,7 +106,7 @@ _copied = exactly(
     *(call(_plane, 0, _once, normal(3, 7)), call(normal(4, 6), -1, _rows(5, 1), normal(4, 2))),
     *(_template(normal(*shape), dim, places(7), normal(*shape)) for shape, dim in _BY_DIM),
 )
-#: Many elements that are added in few places.
+#: Many elements added in few places.
 _many = (
     call(normal(17), 0, integers(64, low=0, high=16), normal(64)),
     call(whole(_PLACES), 0, _placed, addends(_TERMS), group=EXACT),

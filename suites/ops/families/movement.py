@@ -1,4 +1,4 @@
-"""Operators that move elements and compute nothing, so that every bit is promised; conversion, filling, ranges."""
+"""Operators that move elements without computing, so that every bit is promised; conversion, filling, ranges."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+import torch.nn.functional as F  # noqa: N812  (the usual name)
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, InputFactory, Operator
 from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, Number, Sample, Values, call, normal, uniform
@@ -25,7 +25,7 @@ def _calls(*arguments: tuple[Any, ...]) -> tuple[Sample, ...]:
 
 
 def _lists(*rows: tuple[Any, ...], **named: Any) -> Iterator[Sample]:
-    """Yield calls of lists of tensors of these shapes; last is the dimension of each row, or how it is indexed."""
+    """Yield calls with lists of tensors of these shapes; each row ends with the dimension, or the indexing mode."""
     for *shapes, how in rows:
         yield call([normal(*each) for each in shapes], **{"dim" if isinstance(how, int) else "indexing": how}, **named)
 
@@ -63,7 +63,7 @@ _pads = exactly(
     *(call(normal(17), (3, 0)), call(normal(0, 3), (1, 1), group=SHAPES)),
 )
 _line = (2, 3, 17), (2, 3)
-#: Mode -> shapes and paddings beside those of an image: of calls, and of those from which generated ones start.
+#: Mode -> shapes and paddings other than those of an image: for calls, and for templates of generated ones.
 _padded = {
     mode: exactly(
         *(call(normal(*shape), padding, mode=mode) for shape, padding in ((_image.shape, (1, 2, 3, 0)), *calls)),
@@ -125,7 +125,7 @@ _MOVEMENT = in_family(
 
 
 _TO = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.bool)
-#: Halfway between two float16 and two bfloat16 numbers, both ways; float16's largest, and the first beyond.
+#: Halfway between two float16 and two bfloat16 numbers, on both sides; float16's largest, and the first beyond it.
 _BETWEEN: tuple[Number, ...] = (
     *(1 + odd * 2.0**-bits for bits in (8, 9, 11, 12) for odd in (1, 3)),
     65504.0, 65519.0, 65520.0, -65520.0, 2.0**-24, 2.0**-25, 3 * 2.0**-25,
@@ -136,7 +136,7 @@ _filled = exactly(call(_like), call(normal(grad=False), group=SHAPES), call(norm
 
 
 def _conversions(make: InputFactory) -> Iterator[Sample]:
-    """Yield conversions to each dtype, from values in its range: beyond, nothing is promised for integers."""
+    """Yield conversions to each dtype, from values in its range: for others, integer results are undefined."""
     for target in _TO:
         wide = target in (torch.int64, torch.float32, torch.int32) and not make.dtype.is_floating_point
         end = 2.0**30 + 2.0**28 if wide else 90.0

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+import torch.nn.functional as F  # noqa: N812  (the usual name)
 
 from pytest_ascend.operators import Operator, Sample, call
 from pytest_ascend.operators.operator import ARITHMETIC, DENSE, FLOATS, INTS
@@ -97,7 +97,7 @@ def _channels(*shape: int, **named: Any) -> Sample:
 
 
 def _batch_norm(values: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, *rest: Any, **named: Any) -> Any:
-    """Return the running statistics too: training changes them in place."""
+    """Return the running statistics too, since training changes them in place."""
     mean, variance = mean.clone(), variance.clone()
     return F.batch_norm(values, mean, variance, *rest, **named), mean, variance
 
@@ -178,7 +178,7 @@ _own_weight = uniform(5, 51, low=0.25, high=2, grad=False)
 
 
 def _with_weights(low: float, high: float, **named: Any) -> tuple[Sample, ...]:
-    """Return losses of chances with a weight for each element, and more arguments."""
+    """Return losses of probabilities with a weight for each element, and with more arguments."""
     pair = uniform(5, 51, low=low, high=high), uniform(5, 51, low=0, high=1, grad=False)
     return tuple(call(*pair, weight=_own_weight, reduction=each, group=TEMPLATE, **named) for each in ("none", "mean"))
 
@@ -253,7 +253,7 @@ _ACTIVATION = in_family(
     Operator("softmin", F.softmin, along({"dim": -1}, {"dim": 0}), terms=64),
 )
 
-#: Variants of activations that change their input, which have kernels of their own.
+#: In-place variants of activations, which have kernels of their own.
 _IN_PLACE = {
     **{name: getattr(F, f"{name}_") for name in ("leaky_relu", "elu", "celu", "selu", "hardtanh", "threshold")},
     **{name: partial(getattr(F, name), inplace=True) for name in ("relu6", "silu", "mish", "hardswish", "hardsigmoid")},

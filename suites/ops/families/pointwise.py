@@ -1,4 +1,4 @@
-"""What is computed element by element: arithmetic of two and three tensors, comparisons, functions of one number."""
+"""Elementwise operators: arithmetic of two and three tensors, comparisons, unary functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _choice = partial(Operator, exactness=ARITHMETIC, out=True)
 _whole = binary(-100, 100, whole=_WIDE, special=(), scalars=(5,), partners=("int64", "int32", "uint8", "bool"))
 _far = binary(-99, 99, whole=_WIDE)
 _shifts = binary(-60, 60, second=(0, 3), special=(), scalars=(2,), partners=())
-#: The gradient by the second is a whole number of times, which a rounded quotient may correctly miss by one.
+#: The gradient by the second operand contains an integer quotient, which correct rounding may miss by one.
 _divided = binary(-90, 90, second=(1, 9), special=(), second_grad=False, scalars=(2.5, 4))
 _divisors = (0.5, 6.0)
 _no_bool = binary(whole=_WIDE, scalars=_SCALARS, arguments=({"alpha": 2},), partners=PARTNERS[:-1])

@@ -1,4 +1,4 @@
-"""Reductions and cumulative operators; order: sorting, the largest, and searching."""
+"""Reductions and cumulative operators; order: sorting, top-k, and searching."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _sums = partial(Operator, exactness=ARITHMETIC, terms=_TERMS)
 _chosen = partial(Operator, exactness=ARITHMETIC)
 _counts = partial(Operator, exactness=MOVE, grad=False)
 _exactly = partial(call, group=EXACT)
-#: Of as many terms as no block has; for means, of a power of two, whose reciprocal is exact.
+#: More terms than any block holds; for means a power of two, whose reciprocal is exact.
 _whole_sums, _whole_means = (
     exactly(
         *(_exactly(rising(*shape, dim=dim, high=2), dim=dim) for shape, dim in (((3, count), -1), ((count, 3), 0))),
@@ -34,7 +34,7 @@ _spreads = reduction(dims=(*ONE_DIM, *_spread), long=1025, empty=False)
 
 
 def _variance_and_mean(x: torch.Tensor, **how: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Torch's own returns NaN for the mean of a row with an infinity, which should be an infinity."""
+    """Compute the mean separately: torch's own is NaN for a row with an infinity, where it should be an infinity."""
     over = {name: value for name, value in how.items() if name in ("dim", "keepdim")}
     return torch.var(x, **how), torch.mean(x, **over)
 
