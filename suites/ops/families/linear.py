@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+import torch.nn.functional as F  # noqa: N812  (the usual name)
 
 from pytest_ascend.operators import Operator, Sample, call
 from pytest_ascend.operators.callables import resolve
@@ -31,13 +31,13 @@ from ..makers import by, exactly, in_family, numbers, over
 
 _TERMS = 4097
 _product = partial(Operator, exactness=ARITHMETIC, terms=_TERMS, exact_sums=True)
-#: Terms of the sums that are exact in any order: no multiple of any block.
+#: Number of terms in sums that are exact in any order: not a multiple of any block size.
 _MANY = 16_383
 _exactly = partial(call, group=EXACT)
 
 
 def _long(*shape: int) -> Values:
-    """Return values of one sign, so that a sum kept in 16 bits stops growing."""
+    """Return values of one sign, so that a sum accumulated in 16 bits stops growing."""
     return uniform(*shape, low=0, high=1, grad=False)
 
 
@@ -56,7 +56,7 @@ _any = (*_matrices, *(call(normal(*a), normal(*b)) for a, b in (*_SHAPES, ((3, 5
 
 
 def _times_vector(*rows: int) -> Inputs:
-    """Return vectors times a vector, or as many as ``rows`` in matrices: of usual length, and of long ones."""
+    """Return products of vectors, or of matrices with these ``rows``, with a vector: of usual length, and long ones."""
     usual, other = call(normal(*rows[:1], 17), normal(17)), rows[1:]
     longer = call(_long(*other, _TERMS), _long(_TERMS)), _exactly(whole(*other, _MANY), rising(_MANY, high=2))
     return exactly(usual, *longer)
@@ -103,14 +103,14 @@ _attended = exactly(
 def _attend(queries: int, keys: int, depth: int, heads: tuple[int, ...] = (2, 3), **named: Any) -> Sample:
     """Attend with sizes that are all different, so that generated calls can change each separately.
 
-    Gradients for many keys would be most of the golden. Those of three dimensions are left out: torch_npu has no
-    gradient for a head without elements there.
+    Gradients for many keys would take up most of the golden. Those of three-dimensional inputs are left out, since
+    torch_npu has no gradient there for a head without elements.
     """
     others = [normal(*heads, keys, depth, grad=keys < 100 and len(heads) > 1) for _ in range(2)]
     return call(normal(*heads, queries, depth, grad=len(heads) > 1), *others, **named)
 
 
-#: A mask for all, per batch, per head, for one row; additive masks of the same kinds.
+#: Masks for all, per batch, per head, for one row; additive masks of the same kinds.
 _masked = exactly(
     *(_attend(9, 11, 8, attn_mask=mask(*shape)) for shape in ((9, 11), (2, 1, 9, 11), (2, 3, 9, 11), (1, 11))),
     *(_attend(9, 11, 8, attn_mask=normal(*shape, grad=False)) for shape in ((2, 1, 9, 11), (2, 3, 9, 11))),
@@ -131,18 +131,18 @@ def _select(queries: int, keys: int, depth: int) -> Sample:
     return _exactly(codes(1, 2, queries, depth, high=64), codes(1, 2, keys, depth), values, scale=1.0)
 
 
-#: Rows that extend beyond a block of any kernel.
+#: Rows that exceed a block of any kernel.
 _far = exactly(
     _attend(3, 1025, 8, (1, 2)),
     _attend(3, 1025, 8, (2, 1), attn_mask=mask(2, 1, 3, 1025)),
     _attend(3, 1025, 8, (1, 2), attn_mask=normal(3, 1025, grad=False)),
     _attend(601, 520, 4, (1, 1), is_causal=True),
-    # Each query takes one key: the other weights are exp(-128), which is 0. Many queries take one key; equal weights.
+    # Each query selects one key: the other weights are exp(-128), which is 0. Many queries, one key; equal weights.
     _select(1_027, 1_027, 16),
     _select(4_096, 16, 4),
     _exactly(_ones(1, 1, 3, 8), _ones(1, 1, 4_096, 8), rising(1, 1, 4_096, 8, dim=-2, high=2, grad=False)),
 )
-#: Fewer heads of keys than of queries, and fully masked rows.
+#: Fewer key heads than query heads, and fully masked rows.
 _grouped = exactly(
     *(
         call(normal(2, 6, 9, 8), *(normal(2, few, 11, 8),) * 2, enable_gqa=True, **named)
@@ -153,17 +153,17 @@ _grouped = exactly(
 
 
 def _has_terms(batch: torch.Tensor, other: torch.Tensor, *_: Any) -> bool:
-    """Whether a batch times one matrix or vector has terms: torch_npu cannot reshape its gradient otherwise."""
+    """Return whether a batch times one matrix or vector has terms: torch_npu cannot reshape its gradient otherwise."""
     return batch.dim() < 3 or other.dim() > 2 or batch.shape[-1] > 0
 
 
 def _has_heads(query: torch.Tensor, key: torch.Tensor, *_: Any, **__: Any) -> bool:
-    """Whether attention has heads, or no such dimension: torch_npu divides by their number, which ends the process."""
+    """Return whether attention has heads, or no such dimension: torch_npu divides by their number, and crashes on 0."""
     return query.dim() < 3 or 0 not in (query.shape[-3], key.shape[-3])
 
 
 _attention_of = partial(Operator, function=F.scaled_dot_product_attention, terms=64, nonfinite=False, sweep=_has_heads)
-#: torch 2.5 brought both.
+#: Both were added in torch 2.5.
 _GROUPED = "torch.nn.functional.scaled_dot_product_attention" + ("(enable_gqa=True)" if torch_is_before(2, 5) else "")
 
 OPERATORS = in_family(
