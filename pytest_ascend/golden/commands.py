@@ -42,7 +42,7 @@ _where = click.option(
 
 @click.group()
 def baseline() -> None:
-    """Make, check and show the stored goldens that a device is compared with."""
+    """Build, check and show the stored goldens with which a device's results are compared."""
     # Goldens are made on the CPU. With torch_npu but without CANN, torch imports only if it does not load torch_npu.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 

@@ -58,10 +58,10 @@ NEAR_THE_ENDS = 2.0**8
     "--format", "form", type=click.Choice(["md", "json"]), default="md", show_default=True, help="A table, or JSON."
 )
 def accuracy(device: str, form: str) -> None:
-    """Print the largest error of each function of one number over all inputs in float16 and bfloat16, in ulp.
+    """Print the largest error of each unary function over all inputs in float16 and bfloat16, in ulp.
 
-    Errors are distances to the result in float64, in units in the last place of the dtype there; a correctly rounded
-    result is off by 0.5 at most. On the emulated device: pytest-ascend emulate -- pytest-ascend accuracy --device npu.
+    Errors are distances to the float64 result, in units in the last place of the dtype there: at most 0.5 for a
+    correctly rounded result. On the emulated device: pytest-ascend emulate -- pytest-ascend accuracy --device npu.
     """
     kinds = (RuntimeError, ImportError, AssertionError)
     with as_error(f"there is no device {device!r}", "give cpu, npu, npu:0, cuda ...", *kinds, why=_first_line):

@@ -51,7 +51,7 @@ def allclose(x: Tensor, other: Tensor, **named: Any) -> Tensor:
     return torch.tensor(torch.allclose(x, other, **named), device=x.device)
 
 
-# Attributes, and arguments in another order.
+# Attributes, and functions with their arguments in another order.
 transposed, conjugate_transposed, matrix_transposed, matrix_conjugate_transposed = (
     operator.attrgetter(name) for name in ("T", "H", "mT", "mH")
 )

@@ -225,7 +225,7 @@ def _in_place(target: Target, compare: PrecisionCompare) -> None:
     judge(target, compare, actual, results)
     _beside(compare, around, f"{target.operator.name}_: beside the view")
     if target.operator.traits.keeps_size and not target.operator.one_set_of_inputs:
-        # A tensor cannot grow in place: the other operand must not be broadcast silently.
+        # A tensor cannot grow in place: broadcasting it silently to the other operand is an error.
         (first, *rest), kwargs = target.arguments(Call(target.samples[0], direction=IN_PLACE))
         with contextlib.suppress(RuntimeError):
             target.operator.changes_first(first[:1].clone(), *rest, **kwargs)

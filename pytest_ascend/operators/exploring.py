@@ -28,7 +28,7 @@ from pytest_ascend.run.inputs import Chance
 from pytest_ascend.system.errors import as_error
 from pytest_ascend.system.files import read_regular, strict_json, write_if_new
 
-#: The property of exploring cases, and of cases kept from findings.
+#: The property of exploration cases, and of cases made from kept findings.
 EXPLORE, FOUND = "explore", "found"
 #: Generated calls per round, each with a seed of its own; rounds reserved for a seed, so that seeds share none.
 CALLS, _ROUNDS = 24, 1 << 20
@@ -60,7 +60,7 @@ class Finding:
 
     @classmethod
     def from_dict(cls, data: Any) -> Finding:
-        """Return the finding in a file. Raises ValueError for anything else."""
+        """Return the finding in a file's data. Raises ValueError for anything else."""
         if not isinstance(data, dict) or set(data) != set(cls.__slots__):
             raise ValueError(f"a finding has the keys {', '.join(cls.__slots__)}")
         return convert(data, cls)

@@ -362,7 +362,7 @@ def uniform(*shape: int, low: float = -1.0, high: float = 1.0, dtype: str = "", 
 
 
 def normal(*shape: int, std: float = 1.0, dtype: str = "", grad: bool = True) -> Values:
-    """Describe values around 0; integers over a quarter of their range, up to 2**40."""
+    """Describe values around 0; integers cover a quarter of their range, up to 2**40."""
     return Values(shape=shape, kind="normal", high=std, dtype=dtype, grad=grad)
 
 
@@ -445,7 +445,7 @@ _CONTAINERS = (tuple, list, dict)
 
 
 def leaves(tree: Any) -> list[Any]:
-    """Return everything but tuples, lists and dictionaries, in order."""
+    """Return the leaves in order: everything but tuples, lists and dictionaries."""
     if not isinstance(tree, _CONTAINERS):
         return [tree]
     found = []

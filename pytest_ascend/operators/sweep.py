@@ -86,7 +86,7 @@ class SweepReference:
                 return self._results(call, given)
             if self.definition:
                 return self.expect(call.sample, self.dtype, backward=True).reference_runs[0]
-            with calling.bounded(self.operator, given):  # where one gradient is asked for, a product copies all
+            with calling.bounded(self.operator, given):  # a product copies all where one gradient is requested
                 return reference.own_gradients(self.operator, call.sample, getattr(torch, self.dtype), given)
         except Exception:  # noqa: BLE001 - whatever the CPU raises, the call is illegal or too expensive
             return None

@@ -93,7 +93,7 @@ def map_of(sample: Sample) -> tuple[str, ...]:
 
 
 def pattern_of(sample: Sample) -> str:
-    """Return the pattern and what it usually means; "" if there is none."""
+    """Return the pattern of the wrong elements and what it usually means; "" if there is none."""
     if not sample.total or not sample.places.size:
         return ""
     where = next(filter(None, (look(sample) for look in PLACES)), "scattered over the tensor")

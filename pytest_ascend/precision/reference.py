@@ -132,7 +132,7 @@ def _of_class(value: Tensor, kind: type[Tensor]) -> Any:
 
 
 def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, count: int) -> tuple[Tensor, ...]:
-    """Return the results of a step for each reference run."""
+    """Return the results of a step, one for each reference run."""
     leaves, spec = tree_flatten(arguments)
     runs = [each.runs(mode, count) if isinstance(each, Reference) else itertools.repeat(each) for each in leaves]
     made = []

@@ -53,6 +53,6 @@ def moment(text: str) -> datetime:
         found = None
     if found is None or found.tzinfo is None:
         raise ValueError(f"expected a time in ISO 8601 with its offset, got {text[:40]!r}")
-    if not 2000 <= found.year < 3000:  # sums with days and offsets end at the year 9999
+    if not 2000 <= found.year < 3000:  # datetime arithmetic overflows beyond the year 9999
         raise ValueError(f"{text!r} is no time of a run")
     return found

@@ -47,7 +47,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     level: Level = "smoke"
 
     def __post_init__(self) -> None:
-        """Derive the id. Raises ValueError if it does not match the other fields."""
+        """Derive the ID. Raises ValueError if the given one does not match the other fields."""
         found = "/".join(part for part in (self.suite, self.subject, self.property, self.dtype) if part)
         if self.id not in ("", found):
             raise ValueError(f".id: expected {found!r} from the other fields, got {self.id[:200]!r}")

@@ -41,7 +41,7 @@ class Unsupported(Outcome, name="unsupported"):
 
 
 class Fallback(Outcome, name="fallback"):
-    """The numbers are right, but the CPU computed them: never a pass. ``reason`` names the operators."""
+    """The results are correct, but the CPU computed them: never a pass. ``reason`` names the operators."""
 
 
 class Waived(Outcome, name="waived", conforms=True):
@@ -57,11 +57,11 @@ class NotEmulated(Outcome, name="not-emulated"):
 
 
 class NotJudged(Outcome, name="not-judged"):
-    """A test of the user's that pytest decides: skipped, expected to fail, or passed by its own assertions."""
+    """A user's own test, decided by pytest: skipped, expected to fail, or passed by its own assertions."""
 
 
 class Flaky(Outcome, name="flaky"):
-    """Gave different results when it ran again. ``reason`` has both."""
+    """Gave different results when it was repeated; ``reason`` names both."""
 
 
 class Errored(Outcome, name="errored"):

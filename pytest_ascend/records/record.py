@@ -90,7 +90,7 @@ class ResultRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
         return OUTCOMES[self.outcome_name].conforms
 
     def but(self, outcome: Outcome | None = None, **changes: Any) -> ResultRecord:
-        """Return the record with another outcome, or other fields."""
+        """Return the record with another outcome, or with other fields changed."""
         if outcome is not None:
             changes |= {"outcome_name": outcome.name, "reason": outcome.reason, "detail": outcome.detail}
         return replace(self, **changes)

@@ -64,7 +64,7 @@ def answered(work: Callable[[], Any], most: int | None = 300) -> Any:
     """Return the result, or the error as text of at most ``most`` characters, which counts as an answer."""
     try:
         return work()
-    except Exception as error:  # noqa: BLE001 - whatever is raised is told
+    except Exception as error:  # noqa: BLE001 - whatever is raised is reported
         return with_type(error)[:most]
 
 

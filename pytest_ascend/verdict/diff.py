@@ -30,7 +30,7 @@ NOT_RUN, NOT_EMULATED, KNOWN = NotRun.name, NotEmulated.name, "known"
 KINDS = (REGRESSION, VANISHED, ERROR_DRIFT, SLOWER, NEW, OTHER, FASTER, FIX, NOT_RUN, NOT_EMULATED, KNOWN)
 #: Kinds for which the later stack may not replace the earlier one.
 FAILS_ON = (REGRESSION, NEW, VANISHED)
-#: May the later stack replace the earlier one?
+#: Whether the later stack may replace the earlier one.
 YES, NO, CANNOT_TELL = "yes", "no", "cannot-tell"
 
 

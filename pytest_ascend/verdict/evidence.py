@@ -101,7 +101,7 @@ def again(header: Header, node_id: str) -> str:
 
 
 def arguments(header: Header) -> list[str]:
-    """Return the options that decide what a case computes, as given; old logs lack some."""
+    """Return the options that affect what a case computes, as given; old logs lack some."""
     options = header.options
     given = options.get("arguments")
     if isinstance(given, list):
@@ -114,7 +114,7 @@ def arguments(header: Header) -> list[str]:
     return found
 
 
-#: Names in logs of the options that decide what a case computes.
+#: Names in logs of the options that affect what a case computes.
 _ARGUMENTS = {
     "standard": "--ascend-standard",
     "model": "--ascend-model",
