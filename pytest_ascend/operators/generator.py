@@ -42,7 +42,7 @@ Placed: TypeAlias = list[tuple[int, Sample]]
 Resized: TypeAlias = tuple[Mapping[int, int], str]
 #: Sizes at which kernels switch code paths: ends of vectors, tiles, blocks and buffers.
 EDGES = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
-#: Sizes that divide no unit of work, and sums of edges.
+#: Sizes that divide no edge, and sums of edges.
 ODD = (3, 5, 7, 11, 13, 48, 96, 80, 100, 1000)
 #: Sizes around the largest 16-bit number.
 LARGE = (65_535, 65_536, 65_537)

@@ -217,7 +217,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
 def _plant(target: Target, canaries: Canaries, answered: Sequence[tuple[Call, Pair]]) -> None:
     """Check that corrupted results of the calls with the most elements are rejected, judged like correct ones.
 
-    Excludes calls whose numbers cancel on the CPU too (the variance of two neighbours): their limits are as wide.
+    Excludes special values, and numbers that cancel on the CPU too (variance of two neighbours): limits are as wide.
     """
     compare = PrecisionCompare(lambda _: None)
 

@@ -400,8 +400,8 @@ def _rounding(sums: Sums, setting: Setting, allow: Allowances) -> Finding:
 def _few_elements(found: Measurement, setting: Setting, allow: Allowances) -> Finding:
     """Accept a result that is certainly within the limits of every rule: the second shortcut.
 
-    That is below what the model of sums allows in the lowest octave (for few elements, whose mean is not judged: allows
-    one element); or, for few elements, below what the errors of reference runs at the same elements allow.
+    Its errors are below what the model of sums allows in the lowest octave (for one element if there are few, whose
+    mean is not judged); or, for few elements, below what the errors of reference runs at the same elements allow.
     """
     sums, few = found.actual, found.actual.count < FEW
     if not found.reference_runs or (setting.request.accumulation or 1) > 1:
@@ -428,7 +428,7 @@ def _zero_errors(entries: Entries, setting: Setting) -> tuple[float, float]:
 
 
 def _with_zero(allowed: Limits, model: ErrorModel, reference_runs: Sequence[Entries], device: Octaves) -> Limits:
-    """Where zero is expected, allow the errors of reference runs there, and those allowed for the smallest values.
+    """Allow the errors of reference runs where zero is expected, and there also those allowed for the smallest values.
 
     The smallest values are the lowest octave for few elements, or the lowest 64 elements for many: a value cut off at
     zero (by a ReLU, a mask) may have the error of values that were not.

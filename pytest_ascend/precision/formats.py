@@ -92,7 +92,7 @@ class Allowances:
     sampled_few: float = 1.25
     #: The smallest multiple for functions that reference runs do not round correctly.
     sampled_ulps: float = 2.75
-    #: Multiple of the RMS error of the reference runs' worst block: one row's normalizer may cause most of it.
+    #: Multiple of the RMS error of the reference runs' worst block: one row's normaliser may cause most of it.
     block: float = 4.0
     #: Multiple of the inner errors' root mean square, before the correction for few elements.
     rms: float = 2.2

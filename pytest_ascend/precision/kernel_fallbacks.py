@@ -91,7 +91,7 @@ def without_onednn() -> contextlib.AbstractContextManager[None]:
 
 
 class kernel_fallbacks(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
-    """A context in which functions that the CPU lacks are computed in other ways; ``notes`` collects their names.
+    """A context in which functions that the CPU lacks are computed in other ways; ``notes`` records which.
 
     Functions without a definition here are computed in float32 instead of float64 or 16 bits; under autocast, in one
     dtype where the CPU refuses two. Raises torch's error if that does not help. With ``wide``, float64 remains float64
@@ -223,7 +223,7 @@ class products_in_float32(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
     """A context in which the CPU computes products in float32 and rounds them once, as a cube unit does.
 
     This applies to dtypes that the CPU would multiply elementwise, which takes up to 70 times as long, and to 16-bit
-    convolutions: oneDNN's (torch 2.13, a CPU with AMX) crash, or read uninitialized memory, where a window covers only
+    convolutions: oneDNN's (torch 2.13, a CPU with AMX) crash, or read uninitialised memory, where a window covers only
     padding.
     """
 

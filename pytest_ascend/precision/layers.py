@@ -400,7 +400,7 @@ def _keeps_tensors(function: Any, depth: int = 0) -> bool:
     return depth < 8 and any(_keeps_tensors(each, depth + 1) for each in (*cells, *(function.__defaults__ or ())))
 
 
-#: Operators with uninitialized results.
+#: Operators with uninitialised results.
 UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
 
 

@@ -233,7 +233,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 @contextlib.contextmanager
 def watching(context: CaseContext, device: Device, *, timed: bool) -> Iterator[None]:
-    """Record operators that fall back to the CPU, and synchronize, so that device errors are raised within the test.
+    """Record operators that fall back to the CPU, and synchronise, so that device errors are raised within the test.
 
     A ``timed`` test is not watched, because watching takes some microseconds per operator. The overflow status of an
     earlier case is cleared.

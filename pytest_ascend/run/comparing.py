@@ -190,7 +190,7 @@ def in_time(
 
 
 def refusal(call: Callable[[], object], device: torch.device) -> Exception | None:
-    """Return what a call raises, at once or when its device is synchronized; None if nothing is raised."""
+    """Return what a call raises, at once or when its device is synchronised; None if nothing is raised."""
     try:
         call()
         if device.type != "cpu":

@@ -24,7 +24,7 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 Array: TypeAlias = npt.NDArray[Any]
 #: Maps words to numbers, or numbers to other numbers.
 Change: TypeAlias = Callable[[Array], Array]
-#: SplitMix64: the step of its counter, then the two multipliers and three shifts of its finalizer. Source: G. Steele,
+#: SplitMix64: the step of its counter, then the two multipliers and three shifts of its finaliser. Source: G. Steele,
 #: D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with D. Stafford's variant 13.
 STEP = np.uint64(0x9E3779B97F4A7C15)
 MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
