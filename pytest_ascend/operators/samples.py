@@ -522,7 +522,7 @@ class Sample:
         return replace(self, args=args, kwargs=kwargs)
 
     def with_grads_of(self, others: Iterable[Sample]) -> Sample:
-        """Return the call; if none of its tensors requires a gradient, let those do that do so in another call.
+        """Return the call; if none of its tensors requires a gradient, copy these settings from another call.
 
         The table has no gradients for large tensors, since they would have to be stored.
         """
