@@ -175,7 +175,5 @@ def cases_of(findings: Iterable[Finding], families: Mapping[str, str]) -> tuple[
 
 def sweep_of(operator: Operator, dtype: str, findings: Iterable[Finding]) -> SweepReference:
     """Return the reference for the findings of an operator in a dtype."""
-    calls = tuple(
-        each.generated(operator) for each in findings if (each.operator, each.dtype) == (operator.name, dtype)
-    )
-    return replace(SweepReference.of(operator, dtype), calls=calls, seed=None)
+    own = [each for each in findings if (each.operator, each.dtype) == (operator.name, dtype)]
+    return replace(SweepReference.of(operator, dtype), calls=tuple(each.generated(operator) for each in own), seed=None)

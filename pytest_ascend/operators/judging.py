@@ -100,9 +100,7 @@ def sizes_of_sums(
         return []
     with no_dispatch():
         shapes = [tuple(each.shape) for each in calling.tensors(sample.arguments(operator.name, dtype))]
-        compute = partial(
-            call_changed, operator.function, operator, sample, dtype, grad_outputs=widened, backward=backward
-        )
+        compute = partial(call_changed, operator.function, operator, sample, dtype, upstream=widened, backward=backward)
         try:
             if backward:  # an element has as many terms as the results it is broadcast to
                 whole = np.broadcast_shapes(*shapes)

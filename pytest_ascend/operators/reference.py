@@ -184,11 +184,11 @@ def call_changed(  # noqa: PLR0917 - an operator, its call, and how its inputs a
     given: Any = None,
     *,
     backward: bool,
-    grad_outputs: Change | None = None,
+    upstream: Change | None = None,
 ) -> Tensors:
     """Call, or differentiate, with inputs and grad_outputs changed in the same way: to float64, or in layout.
 
-    ``grad_outputs``, if given, is applied to the grad_outputs instead.
+    ``upstream``, if given, is applied to the grad_outputs instead.
     """
     # The given arguments stay intact: they must neither require gradients nor be modified.
     copied = partial(calling.map_storage, torch.clone)
@@ -198,7 +198,7 @@ def call_changed(  # noqa: PLR0917 - an operator, its call, and how its inputs a
     outputs = calling.forward(operator, function, args, kwargs)
     if not backward:
         return [*outputs]
-    other = grad_outputs or change
+    other = upstream or change
     return calling.back(
         operator, outputs, leaves, lambda its: [other(up) for up in calling.upstream(operator, sample, its, kind)]
     )
@@ -311,7 +311,7 @@ def in_any_order(
         is_rounded = any(not own.equal(x.to(own.dtype)) and bool(own.isfinite().all()) for own, x in known)
         if not (is_rounded or operator.traits.sums_inputs):
             return results
-        compute = partial(call_changed, operator.function, operator, sample, dtype, grad_outputs=calling.magnitude)
+        compute = partial(call_changed, operator.function, operator, sample, dtype, upstream=calling.magnitude)
         try:
             found = compute(widened if backward else calling.magnitude, backward=backward)
         except (RuntimeError, TypeError, ValueError):  # the operator rejects float64, or positive numbers

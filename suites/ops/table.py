@@ -287,9 +287,8 @@ def target_of(
         return Target(case, operator, sweep_of(operator, case.dtype, FINDINGS), device)
     if case.property in CALLS:
         operator = swept(case.subject, case.dtype, store)
-        return Target(
-            case, operator, SweepReference.of(operator, case.dtype, *calls_of(case, level), seed=seed), device
-        )
+        reference = SweepReference.of(operator, case.dtype, *calls_of(case, level), seed=seed)
+        return Target(case, operator, reference, device)
     if is_recorded(case.subject, case.dtype):
         entry = RECORDED[case.subject]
         operator = operator_of(entry)
