@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pytest_ascend.run import inputs
 
-from ..runtime.rows import CPU, STANDARD, Row, T, alike
+from ..runtime.rows import CPU, SMOKE, STANDARD, Row, T, alike
 
 #: Without types, or with wrong ones.
 API: Any = torch
@@ -192,7 +192,59 @@ def _indexed(device: torch.device) -> dict[str, Any]:
     return found
 
 
-_ROWS = (_products, _hooked, _graphs, _told, _indexed)
+def _two(x: T) -> T:
+    return torch.tensor([3, 1], device=x.device)
+
+
+#: Ways to change a tensor in place, which become a part of its history: by rows, through views, by masks.
+_CHANGES: Mapping[str, Callable[[T, T], object]] = {
+    "a row": lambda y, _: y[0].mul_(2), "columns": lambda y, r: y.mT[1:3].mul_(r[1, 1:]), "all": lambda y, r: y.mul_(r),
+    "a diagonal": lambda y, _: y.diagonal().mul_(2), "copied": lambda y, r: y[0].copy_(r[1] * r[2]),
+    "repeated": lambda y, r: y[1:].copy_(r[0] * 2), "cast": lambda y, r: y[0].copy_(r[1].half() * 2),
+    "filled": lambda y, _: y[:, 0].fill_(4), "zeros": lambda y, _: y[1:3].zero_(), "signs": lambda y, _: y[1:4].relu_(),
+    "masked": lambda y, r: y.masked_fill_(r > 0, 2), "by a tensor": lambda y, r: y.masked_fill_(r > 0, r[0, 0]),
+    "at places": lambda y, r: y.index_copy_(0, _two(r), r[3:] * 2), "flat": lambda y, r: y.view(-1)[3:9].sub_(r[4]),
+    "added": lambda y, r: y.index_add_(0, _two(r), r[3:], alpha=2), "turned": lambda y, r: y.t_().mul_(r.mT),
+    "scattered": lambda y, r: y.scatter_(1, _two(r).expand(5, 2), r[:, 4:]), "limited": lambda y, _: y.clamp_(-1, 1),
+    "strided": lambda y, _: y.as_strided((2, 3), (6, 2), 1).mul_(3), "products": lambda y, r: y[:, :5].addmm_(r, r.mT),
+    "apart": lambda y, _: torch.no_grad()(y[0].mul_)(3), "between": lambda y, r: y.lerp_(r, 0.5),
+}  # fmt: skip
+
+
+def _changed(device: torch.device) -> dict[str, Any]:
+    """Return what was changed in place, a view that was made before, and the gradients of both."""
+    found = dict[str, Any]()
+    for name, change in _CHANGES.items():
+        x, r = (_whole(device, key, 5, 6, grad=True) for key in "xr")
+        y, other = x * 1, r * 1
+        view = y[1:, 1:]
+        change(y, other)
+        total = (y * y * 2).sum() + (view * view).sum()
+        found[name] = [y, view, *torch.autograd.grad(total, (x, r), allow_unused=True)]
+    return {name: [each + 0.0 for each in some if each is not None] for name, some in found.items()}
+
+
+def _passes(device: torch.device) -> dict[str, Any]:
+    """Passes to some inputs, of several results, in batches, with a graph, and added up, laid out as the leaf."""
+    (x, y, z), grad = (_whole(device, key, 5, 6, grad=True) for key in "xyz"), torch.autograd.grad
+    given, cube = torch.stack([x, y * 2, x - y]).detach(), _whole(device, "leaf", 2, 3, 4, 5)
+    torch.autograd.backward((x * y).sum(), inputs=[y])
+    found: dict[str, Any] = {
+        "to some": [x.grad, y.grad], "in batches": grad(x * y.square(), [x, y], given, is_grads_batched=True),
+        "of several": grad([x * y, x * 2, z[0]], [x, y, z], [given[0], given[1], given[2, 0]]),
+        "unused": [*grad((x * 2).sum(), [x, z], allow_unused=True), *grad(y.sum(), [z], materialize_grads=True)],
+    }  # fmt: skip
+    torch.autograd.backward((x * x * y).sum(), create_graph=True)
+    found["with a graph"] = grad(API.sum(x.grad * x.grad), [x, y])
+    for name, leaf in {"turned": cube.mT, "last": cube.permute(0, 2, 3, 1), "apart": cube[..., ::2]}.items():
+        for turn in range(3):
+            torch.autograd.backward((leaf.requires_grad_() * leaf.detach().contiguous()).sum())
+            found[f"{name}, {turn}"] = [API.clone(leaf.grad), API.Tensor.stride(leaf.grad)]
+    return found
+
+
+_CAUSE = "what is called around operators gives something else"
 CALLS: Mapping[str, Row] = {
-    row.__name__[1:]: alike(STANDARD, row, "what is called around operators gives something else") for row in _ROWS
+    **{row.__name__[1:]: alike(SMOKE, row, _CAUSE) for row in (_changed, _passes)},
+    **{row.__name__[1:]: alike(STANDARD, row, _CAUSE) for row in (_products, _hooked, _graphs, _told, _indexed)},
 }

@@ -6,7 +6,8 @@ import contextlib
 import importlib
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import cache, partial
 from itertools import product
@@ -20,7 +21,7 @@ from pytest_ascend.precision.nested import mapped
 from pytest_ascend.run import inputs
 from pytest_ascend.system.bundled import beside
 
-from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, joined
+from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, alike, fetched, joined
 
 #: Shapes of parameters: scalars, tails, vectors, matrices, and one of several blocks.
 SHAPES = ((), (1,), (7,), (33,), (5, 9), (257,), (4099,), (3, 0), (64, 65))
@@ -51,8 +52,8 @@ def _set_gradients(parameters: list[T], step: int, *, scale: float = 1.0) -> Non
     scale *= (1.0, 2.0, 0.5, 0.25)[step % 4]  # larger ones, then smaller ones: what amsgrad keeps are the largest
     for place, each in enumerate(parameters):
         signs = inputs.uniform(f"optimizers/gradient/{place}/{step}", each.shape, low=0.25, high=1.0)
-        # One parameter has tiny ones, to whose size most optimizers adapt.
-        signs = signs * (1 - 2 * ((place + step // 2) % 2)) * scale * (1e-6 if place % 9 == 3 else 1.0)
+        # One parameter has tiny ones, to whose size most optimizers adapt, and one has zeros.
+        signs = signs * (1 - 2 * ((place + step // 2) % 2)) * scale * {3: 1e-6, 5: 0.0}.get(place % 9, 1.0)
         # Now and then a parameter has no gradient: it stays, with its state.
         each.grad = None if (place + step) % 5 == 4 else signs.to(each.dtype).to(each.device)
 
@@ -135,22 +136,16 @@ def _first_steps(at: At, dtypes: tuple[torch.dtype, ...]) -> None:
         at.same(mine, known, cause)
         mine, known = ({key: x for key, x in each.items() if not key.startswith(_NO_ROOTS)} for each in (actual, exact))
         at.judge(mine, mapped(known, torch.Tensor.double), name=cause)
-    norms = torch._foreach_norm([torch.full((4,), 2.0**i, device=at.device) for i in range(12)])  # noqa: SLF001
-    at.same([float(each) for each in norms], [2.0 ** (i + 1) for i in range(12)], "norms of a list are not its own")
-    halves = [torch.full((1 << i,), 1024.0, dtype=torch.float16, device=at.device) for i in range(0, 12, 2)]
-    found, wanted = [float(each) for each in torch._foreach_norm(halves)], [1024.0 * 2**i for i in range(6)]  # noqa: SLF001
-    at.same(found, wanted, "norms of half precision are wrong where the sum of squares is above 65,504")
 
 
 def _first_fused_step(at: At) -> None:
     if "fused" not in inspect.signature(torch.optim.SGD).parameters:
         raise NotImplementedError(f"torch {torch.__version__} has no fused SGD; 2.3 has")
-    ways: tuple[dict[str, Any], ...] = ({}, {"nesterov": False, "dampening": 0.25})
-    for way, maximize, decay in product(ways, (False, True), (0.0, 0.5)):
-        how = {**way, "maximize": maximize, "weight_decay": decay}
-        for dtype in (torch.float32, torch.float16):
-            actual, exact = (_stepped("sgd", "fused", dtype, device, **how) for device in (at.device, CPU))
-            at.same(actual, exact, f"not every element of {dtype} takes its step with {how}, or not exactly")
+    ways = product(({}, {"nesterov": False, "dampening": 0.25}), (False, True), (0.0, 0.5))
+    settings = [{**way, "maximize": maximize, "weight_decay": decay} for way, maximize, decay in ways]
+    for how, dtype in product(settings, (torch.float32, torch.float16)):
+        actual, exact = (_stepped("sgd", "fused", dtype, device, **how) for device in (at.device, CPU))
+        at.same(actual, exact, f"not every element of {dtype} takes its step with {how}, or not exactly")
 
 
 @cache
@@ -181,17 +176,10 @@ def _stepped(name: str, how: str, dtype: torch.dtype, device: torch.device, **mo
 
 
 def _grown(at: At) -> None:
-    scale = torch.full((1,), 1024.0, device=at.device)
-    tracker, found = torch.zeros(1, dtype=torch.int32, device=at.device), []
-    for bad in (0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, *(1,) * 11):
-        torch._amp_update_scale_(scale, tracker, torch.full((1,), float(bad), device=at.device), 2.0, 0.5, 3)
-        found.append(float(scale))
-    wanted = [1024.0, 1024.0, 2048.0, 1024.0, 1024.0, 1024.0, 512.0, 512.0, 512.0, 1024.0, 1024.0]
-    wanted += [512.0 / 2**i for i in range(11)]
-    at.same(found, wanted, "the scale does not grow after three steps without an overflow, or is not halved by one")
+    scale, tracker = (torch.zeros(1, dtype=each, device=at.device) for each in (torch.float32, torch.int32))
     for dtype, large in ((torch.float32, 2.0**30), (torch.float16, 2.0**15)):
         gradients = [torch.full((size,), large, dtype=dtype, device=at.device) for size in (1, 7, 4099)]
-        torch._amp_foreach_non_finite_check_and_unscale_(gradients, tracker.float() * 0, scale / 2)
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, tracker.float(), torch.full_like(scale, 0.25))
         left = [each.cpu() for each in gradients]
         quarters = [torch.full_like(each, large / 4) for each in left]
         at.same(left, quarters, f"gradients in {dtype} are not divided by the scale")
@@ -228,15 +216,11 @@ def _skipped(at: At) -> None:
             each.grad = torch.full_like(each, 1024.0 * (place % 7 - 3))
         if bad is not None:
             parameters[bad].grad[-1] = float("nan" if bad % 2 else "inf")  # type: ignore[index]
-        scaler.unscale_(optimizer)
-        unscaled = [each.grad.cpu() for i, each in enumerate(parameters) if i != bad and each.grad is not None]
-        wanted = [torch.full_like(e, i % 7 - 3.0) for i, e in enumerate(before) if i != bad]
-        at.same(unscaled, wanted, f"of {count} gradients not all are divided by the scale")
         scaler.step(optimizer)
         scaler.update()
         moved = before if bad is not None else [each - (i % 7 - 3.0) for i, each in enumerate(before)]
         what = f"the step is not skipped for an infinite or NaN gradient in {bad} of {count}"
-        at.same([e.detach().cpu() for e in parameters], moved, what if bad is not None else "the step is not made")
+        at.same([e.detach().cpu() for e in parameters], moved, what if bad is not None else "the step is another")
         moves = any(each["momentum_buffer"].any() for each in optimizer.state.values())
         at.holds(moves == (bad is None), "a step that is skipped changes the momentum, or one that is made does not")
         scale = 512.0 if bad is not None else 1024.0
@@ -250,7 +234,7 @@ def _skipped(at: At) -> None:
 
 
 def _scaled_together(at: At) -> None:
-    """One scaler, which is saved and loaded, of two optimizers: each skips its own bad step; none is unscaled twice."""
+    """One scaler, which is saved and loaded, of two optimizers: each skips its own bad step."""
     # Without infinities, or to torch_npu's own scaler, an overflow is that of all optimizers; then there is none.
     is_apart = hasattr(torch.amp, "GradScaler") and (at.device.type != "npu" or knows_infinities())
     bad_steps = (0, 2, 1, 0, 0, 0) if is_apart else (0,) * 6
@@ -265,9 +249,6 @@ def _scaled_together(at: At) -> None:
             each.grad = torch.full_like(each, scaler.get_scale())
             each.grad[-1] *= torch.inf if 0 < place == bad else 1.0
         scaler.unscale_(optimizers[0])
-        with contextlib.suppress(RuntimeError):
-            scaler.unscale_(optimizers[0])
-            at.holds(False, "unscale_() divides the same gradients twice, without an error")
         for optimizer in optimizers:
             scaler.step(optimizer)
         scaler.update(64.0 if len(found) == 15 else None)
@@ -404,43 +385,117 @@ def _combined(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     return found
 
 
-def _moved(at: At) -> None:
-    """An optimizer made before its model moves steps what moved, by the rate that a tensor on the host has then."""
-    model, rate = torch.nn.Linear(33, 7, bias=False), torch.tensor(0.5)
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate, foreach=False)
-    torch.nn.init.ones_(model.weight)
-    model.to(at.device).weight.grad = torch.ones(7, 33, device=at.device)
-    at.busy()
-    for _ in range(3):
-        optimizer.step()
-        rate.mul_(0.5)
-    at.same(model.weight.detach().cpu(), torch.full((7, 33), 0.125), "steps with other rates, or of what was left")
+def _casts(at: At, low: torch.dtype) -> None:
+    """What autocast casts and what it leaves alone, where it ends, and that it sees weights that were changed."""
+    x, w = (inputs.integers(f"optimizers/casts/{key}", (4, 4), low=-2, high=3).float().to(at.device) for key in "xw")
+    leaf, high, other = w.clone().requires_grad_(), torch.float32, "cuda" if at.device == CPU else "cpu"
+
+    def product(of: str = at.device.type, **how: Any) -> T:
+        return torch.autocast(of, **how)(torch.mm)(x, w) if how else x @ leaf
+
+    with torch.autocast(at.device.type, low), ThreadPoolExecutor(1) as pool:
+        found = {
+            "a product": (product(), low), "of both": (product() + w, high), "of two": (product() + product(), low),
+            "joined": (torch.cat([product(), w]), high), "in place": (x.clone().addmm_(x, w), high), "+": (x + w, high),
+            "off": (product(enabled=False), high), "into another": (torch.mm(x, w, out=torch.zeros_like(x)), high),
+            "halves": (product(dtype=torch.float16), torch.float16), "off there": (product(other, enabled=False), low),
+            "in another thread": (pool.submit(product).result(), high), "integers": (x.long() + 1, torch.int64),
+            "without gradients": (torch.inference_mode()(product)(), low), "after others": (product(), low),
+        }  # fmt: skip
+    found |= {"outside": (product(), high), "a function": (product(dtype=low), low)}
+    for name, (each, wanted) in found.items():
+        at.same(each.detach().cpu(), each.detach().cpu().to(wanted), f"autocast gives another dtype: {name}")
+
+    def trained(x: T, leaf: T, *, cast: bool) -> Iterator[T]:
+        for turn in range(3):
+            with torch.no_grad():
+                leaf.add_(turn)
+            with torch.autocast(at.device.type, low, enabled=cast, cache_enabled=turn != 1):
+                total = (x @ leaf).float() + (leaf @ x).float() * 2
+            yield from (total.detach().cpu(), torch.autograd.grad(total.sum(), leaf)[0].cpu())
+
+    there, here = trained(x, leaf, cast=True), trained(x.cpu(), w.cpu().requires_grad_(), cast=False)
+    at.same([*there], [*here], "autocast computes with old weights, or not all gradients of its casts are added")
 
 
-def _zeroed(at: At) -> None:
-    """zero_grad() leaves zeros or nothing, and the learning rate may be a tensor."""
-    parameters = _parameters("zero", at.device, torch.float32, ((33,),) * 40)
-    optimizer = torch.optim.SGD(parameters, lr=0.5, momentum=0.5)
-    for step in range(3):
-        for each in parameters:
-            each.grad = torch.ones_like(each) if each.grad is None else each.grad.add_(1)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=step == 1)
-        left = [each.grad.cpu() for each in parameters if each.grad is not None]
-        at.holds(step != 1 or not left, "zero_grad() leaves gradients")
-        at.same(left, [torch.zeros(33)] * len(left), "not all zero")
-    start = [each.detach() - 2.125 for each in _parameters("zero", CPU, torch.float32, ((33,),) * 40)]
-    at.judge([e.detach().cpu() for e in parameters], [e.double() for e in start], reference_runs=start, name="steps")
-    for name, (kind, settings) in OPTIMIZERS.items():
-        if kind in ("ASGD", "Rprop"):  # the first of which draws parameters to zero
-            continue
-        kept = _parameters("zero", at.device, torch.float32, SHAPES)
-        before = joined(kept).cpu()
-        optimizer = getattr(torch.optim, kind)(kept, **{**settings, "weight_decay": 0})
-        for each in kept:
-            each.grad = torch.zeros_like(each)
-        optimizer.step(), optimizer.step()
-        at.same(joined(kept).cpu(), before, f"{name}: a step with gradients of zero changes parameters")
+def _scaler_calls(at: At) -> None:
+    """A scaler scales whatever holds tensors, follows factors that are set later, and refuses what is out of turn."""
+    taken, ones = list[str](), torch.ones(3, device=at.device)
+    scaler = scaler_of(at.device.type, 8.0, growth_interval=1)
+    scaled = mapped(scaler.scale([ones, (ones.half(), [ones * 2])]), torch.Tensor.tolist)
+    at.same(scaled, [[8.0] * 3, ([8.0] * 3, [[16.0] * 3])], "scale() leaves some of what it is given as it is")
+    usual, halves = (torch.optim.SGD([torch.nn.Parameter(each)], lr=1.0) for each in (ones, ones.half()))
+    for optimizer in (usual, halves):
+        optimizer.param_groups[0]["params"][0].grad = optimizer.param_groups[0]["params"][0].detach() * 1
+
+    def refuses(name: str, *given: Any, **how: Any) -> None:
+        with contextlib.suppress(RuntimeError, ValueError, TypeError, AssertionError):
+            getattr(scaler, name)(*given, **how)
+            taken.append(name)
+
+    refuses("unscale_", halves)
+    scaler.unscale_(usual)
+    refuses("unscale_", usual)
+    scaler.step(usual)
+    for late in ("unscale_", "step"):
+        refuses(late, usual)
+    refuses("step", usual, closure=float)
+    at.same(taken, [], "a scaler takes calls out of turn, gradients of halves, or a closure")
+    scaler.update()
+    scaler.set_growth_factor(4.0)
+    scaler.set_growth_interval(2)
+    found = [scaler.step(usual) or scaler.update() or scaler.get_scale() for _ in range(4)]
+    at.same(found, [16.0, 64.0, 64.0, 256.0], "the scale does not follow factors that are set later")
+
+
+def _grouped(device: torch.device, busy: Callable[[], object]) -> dict[str, Any]:
+    """Groups of a model that moves later step by their own settings, schedules and closures; loaded states are cast."""
+    own: tuple[dict[str, Any], ...] = (
+        {"momentum": 0.5}, {"weight_decay": 0.5, "maximize": True}, {"lr": torch.tensor(0.5)},
+        {"momentum": 0.5, "nesterov": True, "foreach": False}, {"lr": torch.tensor(0.5, device=device)},
+        {"lr": 0.125, "momentum": 0.25, "dampening": 0.5},
+    )  # fmt: skip
+    some = torch.nn.ParameterList(inputs.integers(f"groups/{i}", (2, 5), low=-4, high=5).float() for i in range(48))
+    found, of = dict[str, Any](), torch.optim.lr_scheduler
+    optimizer = torch.optim.SGD([{"params": some[i :: len(own)], **how} for i, how in enumerate(own)], lr=0.5)
+    steps, plateau = of.StepLR(optimizer, 2, 0.5), of.ReduceLROnPlateau(optimizer, "min", 0.5, 0, 0.0)
+    some.to(device)
+
+    def loss() -> Any:
+        optimizer.zero_grad(set_to_none=len(found) % 2 == 0)
+        found[f"zeros {len(found)}"] = [each.grad * 1 for each in some if each.grad is not None]
+        losses = [(each * (i % 9 - 4)).sum() + each[0].square().sum() for i, each in enumerate(some)]
+        torch.autograd.backward(losses)
+        busy()
+        return losses[0].detach()
+
+    for step in range(3):  # a fourth would be rounded
+        found[f"loss {step}"] = optimizer.step(loss)
+        steps.step()
+        plateau.step(torch.tensor(step // 2, device=device))
+        state = mapped(deepcopy(optimizer.state_dict()), lambda x: x.cpu().half() if x.dim() else x)
+        if step == 1:  # as saved from a model of halves on the host
+            optimizer.load_state_dict(state)
+        found[f"step {step}"] = [*(each.detach() * 1 for each in some), state]
+    return found
+
+
+def _groups(at: At) -> None:
+    found, wanted = (fetched(_grouped(*each)) for each in ((at.device, at.busy), (CPU, float)))
+    at.same(found, wanted, "settings, schedules, closures or states of an optimizer are not its own")
+
+
+def _mixed(device: torch.device) -> dict[str, Any]:
+    """Lists of several dtypes, shapes and layouts, one tensor twice, with gradients: as if one by one."""
+    x = inputs.integers("lists/mixed", (6, 7), low=-4, high=5).to(device)
+    shapes = [x, x[0], x.mT, x[:, :0], x[1].expand(6, 7), x[0, 0], x > 0]
+    some = [each.to(dtype) for each in shapes for dtype in (torch.float32, torch.float16, torch.int32)]
+    some, call = [*some, some[0]], {name: getattr(torch, f"_foreach_{name}") for name in ("add", "mul", "maximum")}
+    found = {name: function(some, some) for name, function in call.items()}
+    found |= {f"{name} {number}": call[name](some, number) for name in ("add", "mul") for number in (3, 1.5, True)}
+    leaves = [each.detach().requires_grad_() for each in some if each.is_floating_point()]
+    results = call["add"](call["mul"](leaves, leaves), leaves, alpha=2)
+    return {**found, "gradients": torch.autograd.grad([each.float().sum() for each in results], leaves)}
 
 
 _WAYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -460,11 +515,14 @@ OF_LISTS: Mapping[str, Row] = {
     "scale": (SMOKE, _grown),
     "scaler": (SMOKE, _skipped),
     "fused-scaler": (STANDARD, lambda at: at.defined(_fused_skip, accumulation=1)),
-    "moved": (STANDARD, _moved),
     "combined": (STANDARD, lambda at: at.defined(_combined, accumulation=64, scale=1.0)),
     "clipping": (STANDARD, _clipped),
     "foreach": (STANDARD, _lists),
     "scaler-of-two": (STANDARD, _scaled_together),
-    "zero-grad": (STANDARD, _zeroed),
+    "casts": (SMOKE, partial(_casts, low=torch.float16)),
+    "casts-bfloat16": (SMOKE, partial(_casts, low=torch.bfloat16)),
+    "scaler-calls": (SMOKE, _scaler_calls),
+    "groups": (STANDARD, _groups),
+    "mixed-lists": alike(STANDARD, _mixed, "lists of several dtypes and layouts give other results than their tensors"),
     "options": (STANDARD, lambda at: at.defined(_options, accumulation=64, scale=1.0)),
 }

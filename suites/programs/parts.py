@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
@@ -41,9 +42,6 @@ class Of(nn.Module):
 Recurrent = partial(Of, nn.Module.__call__)
 
 
-_LOSSES: dict[str, Any] = {"": {}, "-smooth": {"label_smoothing": 0.2}, "-sum": {"reduction": "sum"}}
-_WEIGHTS = torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0])
-_TARGETS = torch.tensor([0, 4, -100, 1, 2, -100, 3, 4, 0])
 _LABELS = torch.tensor([[1, 1, 3], [3, 3, 0], [4, 0, 0], [0, 0, 0]])  # the second just fit in three steps
 _MASK = torch.ones(9, 9).triu(1).bool()
 _LATE = torch.arange(9) > torch.tensor([[5], [8], [0]])
@@ -59,19 +57,11 @@ def _masked(inner: nn.Module, x: T) -> T:
     return torch.cat([attend(heads, heads, heads, attn_mask=mask), few, added], 2)
 
 
-def _weighed(inner: nn.Module, x: T, **how: Any) -> T:
-    """Weigh classes, where some targets are ignored."""
-    return nn.functional.cross_entropy(inner(x), _TARGETS.to(x.device), _WEIGHTS.to(x), **how)
-
-
-def _from_states(inner: nn.Module, x: T) -> object:
+def _from_states(inner: Any, x: T) -> object:
     """Begin with states that are not zero, which are of the inputs."""
-    first = torch.cat([x[:1], x[1:2, :, :1]], -1).tanh()
-    return inner(x, (first, first.flip(1)) if isinstance(inner, nn.LSTM) else first)[0]
-
-
-def _stacked(inner: nn.Module, x: T) -> object:
-    return inner(x, (x[:4].tanh(), x[4:8].tanh()) if isinstance(inner, nn.LSTM) else x[:4].tanh())
+    count, wider = inner.num_layers * (1 + inner.bidirectional), inner.hidden_size - x.shape[-1]
+    first = nn.functional.pad(x[:count], (0, wider), value=0.5).tanh()
+    return inner(x, (first, first.flip(1)) if isinstance(inner, nn.LSTM) else first)
 
 
 def _packed(inner: nn.Module, x: T, lengths: tuple[int, ...] = (9, 6, 2)) -> object:
@@ -91,8 +81,8 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
     "lstm-wide": (lambda: Of(_from_states, nn.LSTM(3, 4)), (33, 130, 3)),
     "gru-long": (lambda: Of(_from_states, nn.GRU(3, 4)), (150, 2, 3)),
     "lstm-packed": (lambda: Of(_packed, nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
-    "lstm-stacked": (lambda: Of(_stacked, nn.LSTM(5, 5, 2, bidirectional=True)), (9, 3, 5)),
-    "gru-of-states": (lambda: Of(_stacked, nn.GRU(5, 5, 2, bidirectional=True)), (9, 3, 5)),
+    "lstm-stacked": (lambda: Of(_from_states, nn.LSTM(5, 5, 2, bidirectional=True)), (9, 3, 5)),
+    "gru-of-states": (lambda: Of(_from_states, nn.GRU(5, 5, 2, bidirectional=True)), (9, 3, 5)),
     "lstm-dropped": (lambda: Recurrent(nn.LSTM(8, 8, 2, dropout=1.0)), (9, 3, 8)),
     "gru-dropped": (lambda: Recurrent(nn.GRU(8, 8, 2, dropout=1.0)), (9, 3, 8)),
     "lstm-packed-mixed": (lambda: Of(partial(_packed, lengths=(2, 9, 6)), nn.LSTM(12, 12, bidirectional=True,
@@ -105,8 +95,6 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
     "unpooled": (lambda: Of(lambda m, x: nn.functional.max_unpool2d(m(x), nn.functional.max_pool2d(_x(2, 3, 6, 8), 2,
         return_indices=True)[1].to(x.device), (2, 2)), nn.Conv2d(2, 3, 1)), (2, 2, 3, 4)),
     "spectral_norm": (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(9, 7)), (4, 9)),
-    **{f"cross_entropy{name}": (partial(Of, partial(_weighed, **how), nn.PReLU(5)), (9, 5))
-        for name, how in _LOSSES.items()},
     "weight_norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(9, 7)), (4, 9)),
 }  # fmt: skip
 
@@ -231,14 +219,23 @@ def _forward(device: torch.device, dtype: torch.dtype, name: str) -> dict[str, T
 
 
 def _statistics(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-    """Running statistics over three batches: with momentum, with their plain mean, and not in evaluation."""
-    found: dict[str, T] = {}
-    for momentum in (0.1, None, 1.0):
+    """Running statistics over three batches: with momentum, with their plain mean, and not in evaluation.
+
+    Averages of the weights, plain and exponential, are those of a copy, whose own statistics stay as they were then.
+    """
+    found, of = dict[str, T](), importlib.import_module("torch.optim.swa_utils")
+    ways: Mapping[float | None, dict[str, Any]] = {
+        0.1: {}, None: {"multi_avg_fn": of.get_ema_multi_avg_fn(0.75)}, 1.0: {"avg_fn": of.get_ema_avg_fn(0.75)},
+    }  # fmt: skip
+    for momentum, how in ways.items():
         for kind, *shape in ((nn.BatchNorm1d, 9, 4), (nn.BatchNorm2d, 3, 4, 5, 6), (nn.InstanceNorm2d, 3, 4, 5, 6)):
             if kind is nn.InstanceNorm2d and momentum is None:
                 continue  # which torch 2.1 refuses
-            layer = kind(4, momentum=momentum, track_running_stats=True).to(device, dtype)  # type: ignore[arg-type]
+            layer = kind(4, momentum=momentum, affine=True, track_running_stats=True).to(device, dtype)  # type: ignore[arg-type]
+            average = of.AveragedModel(layer, device, **how)
             for turn in range(3):
+                layer.weight.data += turn + 0.5
+                average.update_parameters(layer)
                 result = layer(_x(*shape, mean=turn + 0.5, std=turn + 1).to(dtype).to(device))
             layer.eval()
             x = _x(*shape).to(dtype).to(device)
@@ -246,6 +243,7 @@ def _statistics(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
             name = f"{kind.__name__}, momentum {momentum}"
             found |= {f"{name}: training": result, f"{name}: evaluation": evaluated}
             found |= {f"{name}: {key}": each.to(dtype) for key, each in layer.named_buffers()}
+            found |= {f"{name}: {key} of a copy": each.to(dtype) for key, each in average.state_dict().items()}
     return found
 
 

@@ -272,28 +272,6 @@ def _other_settings(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     return {name: torch.stack([function(x, n) for n in (1, 2, 1)]) for name, function in _WITH_SETTINGS.items()}
 
 
-def _settings_between(at: At) -> None:
-    """Autocast and inference mode leave nothing behind; autocast sees weights that were changed."""
-    x, weight = _given(at, "x"), _given(at, "w", 5).requires_grad_()
-    with deterministic(), torch.no_grad():
-        first = {name: computed(CALLS[name], x) for name in FEW}
-        for turn in range(2):
-            with torch.autocast(at.device.type, dtype=torch.bfloat16):
-                found = F.linear(x, weight).float().cpu()
-            rounded = F.linear(x.bfloat16(), weight.bfloat16()).float().cpu()
-            at.same(found, rounded, f"autocast computes with old weights, turn {turn}")
-            weight.mul_(-2)
-        with torch.inference_mode():
-            CALLS["mm"](x)
-        with torch.autocast(at.device.type, dtype=torch.float16):
-            with torch.autocast(at.device.type, enabled=False):
-                at.same(computed(CALLS["mm"], x), first["mm"], "autocast(enabled=False) does not end autocast")
-            is_half = F.linear(x, weight).dtype is torch.float16
-            at.holds(is_half, "autocast(enabled=False) ends the autocast around it, too")
-        again = {name: computed(CALLS[name], x) for name in FEW}
-        at.same(again, first, "autocast or inference mode leave something behind")
-
-
 STATE: Mapping[str, Row] = {
     "interleaved": (SMOKE, partial(_interleaved, rounds=3, names=FEW)),
     "interleaved-all": (STANDARD, partial(_interleaved, rounds=8, names=tuple(CALLS))),
@@ -305,5 +283,4 @@ STATE: Mapping[str, Row] = {
     "other-arguments": (SMOKE, _other_arguments),
     "other-settings": (STANDARD, lambda at: at.defined(_other_settings, accumulation=ROWS)),
     "two-cards": (STANDARD, partial(_other_arguments, on_cards=True)),
-    "settings-between": (STANDARD, _settings_between),
 }
