@@ -155,12 +155,9 @@ _KEEPS: Moves = {
     "zeros_like": torch.zeros_like, "full_like": lambda x: torch.full_like(x, 3, dtype=torch.int8),
     "empty_strided": lambda x: torch.empty_strided(x.shape, x.stride(), device=x.device).zero_(),
     "parameter": lambda x: torch.nn.Parameter(x, requires_grad=False), "new_zeros": lambda x: x.new_zeros(x.shape),
-}  # fmt: skip
-#: By way of a file.
-SAVED: Moves = {
     "saved": lambda x: torch.load(saved(x), weights_only=True),
     "saved, to the host": lambda x: torch.load(saved(x), "cpu", weights_only=True),
-}
+}  # fmt: skip
 
 
 def kept(device: torch.device, moves: Moves, layouts: Moves = _LAID) -> dict[str, Any]:

@@ -29,10 +29,7 @@ _LISTS = "float32", "cpu float32", "cpu unlisted", "lower"
 FLOAT32, CPU_FLOAT32, CPU_UNLISTED, LOWER = (tuple(_DATA[each]) for each in _LISTS)
 AUTOCAST = (*FLOAT32, *LOWER, "add", "cat", "stack", "addcmul")
 
-CHECKPOINTS = (
-    "device-to-cpu", "cpu-to-device", "map-location", "other-device", "shared-parameters", "strided-parameters",
-    "resumed-curve", "resumed-curve-scaled",
-)  # fmt: skip
+CHECKPOINTS = ("map-location", "other-device", "resumed-curve", "resumed-curve-scaled")
 
 
 def _runs() -> Iterator[tuple[Case, Run, str]]:

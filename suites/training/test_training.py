@@ -20,9 +20,7 @@ from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.dispatching import one_thread
 
-from ..programs.parts import DONE, SAVED, moved
-from ..runtime import movement
-from ..runtime.rows import CPU, fetched, saved
+from ..runtime.rows import CPU, saved
 from . import CHECKPOINTS, RUN_OF, RUN_PROPERTIES, Run
 from .recipes import MODES, OPTIMIZERS, batches, cross_entropy, make, recipe
 
@@ -70,10 +68,6 @@ def module_of(device: torch.device) -> Any:
 Check = Callable[[torch.device, PrecisionCompare], object]
 
 
-def _as_on_the_cpu(run: Callable[[torch.device], dict[str, Any]]) -> Check:
-    return lambda device, compare: compare(fetched(run(device)), fetched(run(CPU)), standard="binary")
-
-
 def _map_location(device: torch.device, compare: PrecisionCompare, *, last: bool = False) -> None:
     values = torch.arange(6.0).reshape(2, 3)
     given = {"on device": values, "on cpu": values}
@@ -109,12 +103,8 @@ def _resumed(device: torch.device, compare: PrecisionCompare, *, scaled: bool = 
 
 
 CHECKS: dict[str, Check] = {
-    "device-to-cpu": _as_on_the_cpu(partial(moved, ways={"load": SAVED["load to the host"]})),
-    "cpu-to-device": _as_on_the_cpu(partial(moved, ways={"load": DONE["load"]})),
     "map-location": _map_location,
     "other-device": partial(_map_location, last=True),
-    "shared-parameters": _as_on_the_cpu(partial(moved, ways=SAVED)),
-    "strided-parameters": _as_on_the_cpu(partial(movement.kept, moves=movement.SAVED)),
     "resumed-curve": _resumed,
     "resumed-curve-scaled": lambda device, compare: _resumed(device, compare, scaled=True),
 }
