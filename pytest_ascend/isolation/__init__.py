@@ -1,4 +1,4 @@
-"""Cases in child processes, so that the run continues when a device hangs or kills the process that uses it.
+"""Run cases in child processes, so that the run continues when a device hangs or kills its process.
 
-Imports neither pytest nor torch. The caller says what a child does and receives its answers.
+Imports neither pytest nor torch. The caller defines what a child does and receives its answers.
 """

@@ -1,4 +1,4 @@
-"""The devices of a run and their child processes. Only one process on the machine uses a device at a time."""
+"""Devices of a run and their child processes. Only one process on the machine uses a device at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pathlib import Path
 from pytest_ascend.isolation.process import Child, Deadline, Task
 from pytest_ascend.system.errors import DeviceUnavailable
 
-#: How a driver reports that a card is not free yet, or is being reset, for a while after a process was killed.
-#: Source: EL0005 in CANN's table of error codes (hicann/runtime@681ef761, src/dfx/error_manager/error_code.json).
+#: What a driver reports while a card is not free yet, or is being reset, after a process was killed.
+#:  Source: EL0005 in CANN's table of error codes (hicann/runtime@681ef761, src/dfx/error_manager/error_code.json).
 BUSY = re.compile(r"EL0005|resources? (?:is|are) busy", re.IGNORECASE)
-#: Pause before such a card is tried again; it doubles each time, up to the longest pause.
+#: Pause in seconds before a busy card is tried again; it doubles each time, up to the longest pause.
 BUSY_FIRST_S, BUSY_LONGEST_S = 1.0, 30.0
 
 
@@ -28,7 +28,7 @@ BUSY_FIRST_S, BUSY_LONGEST_S = 1.0, 30.0
 class Card:
     """A device: ``index`` among its kind, and its failures. ``quarantined`` is the reason why it is no longer used.
 
-    A card that stays busy longer than ``busy_limit_s`` has failed to start.
+    A card that stays busy longer than ``busy_limit_s`` counts as failed to start.
     """
 
     label: str
@@ -41,7 +41,7 @@ class Card:
     quarantined: str = ""
 
     def started(self, failure: str) -> float:
-        """Note the health check of a fresh process; return the seconds to wait before the next one.
+        """Record the health check of a fresh process; return the seconds to wait before the next one.
 
         ``failure`` is "" if it passed.
         """
@@ -61,19 +61,19 @@ class Card:
         return 2.0 if failure else 0.0
 
     def suspect(self, task: int) -> None:
-        """Note a case that failed here and passed on another card."""
+        """Record a case that failed here and passed on another card."""
         self.suspicions.add(task)
         if len(self.suspicions) >= 3:
             self.quarantined = f"{len(self.suspicions)} cases went wrong here and well on another card"
 
 
 class Locks(contextlib.ExitStack):
-    """Cards that this process holds, by names that mean the same card to every process that can reach it.
+    """Cards that this process holds, under names that mean the same card to every process that can reach it.
 
-    A card may have several names, not all of which every process knows; two runs that share a name exclude each other.
-    Each name is locked twice: by a file in ``folder``, for all users of the machine and for containers that mount it,
-    and by an abstract socket, for all who share the network, such as containers on the host's. The kernel releases
-    both however the process ends; :meth:`close`, or the end of a block, releases all.
+    A card may have several names, not all known to every process; two runs that share a name exclude each other. Each
+    name is locked twice: by a file in ``folder``, for all users of the machine and for containers that mount it, and by
+    an abstract socket, for all who share the network, such as containers on the host's. The kernel releases both
+    however the process ends; :meth:`close`, or the end of a block, releases all.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -82,13 +82,13 @@ class Locks(contextlib.ExitStack):
         self._named = folder is not None
 
     def take(self, cards: Sequence[Sequence[str]], wanted: int) -> tuple[int, ...]:
-        """Lock up to ``wanted`` of the cards, each given by its names, that are free; return their indices.
+        """Lock up to ``wanted`` of the free cards, each given by its names; return their indices.
 
         Raises DeviceUnavailable if the folder cannot be used.
         """
         taken: list[int] = []
         try:
-            # Every user may create files in it, but not remove those of others.
+            # Every user may create files in the folder, but not remove those of others.
             with contextlib.suppress(FileExistsError):
                 self.folder.mkdir(parents=True)
                 self.folder.chmod(0o1777)
@@ -112,13 +112,13 @@ class Locks(contextlib.ExitStack):
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     return False
-                # A given folder says who shares the cards: emulated cards of two tests are different ones.
+                # An explicit folder defines who shares the cards: two tests' emulated cards are different ones.
                 if self._named:
                     continue
                 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim:
                     try:
                         claim.bind(f"\0pytest-ascend-card-{name}")
-                    except OSError:  # another process in this network has the name
+                    except OSError:  # another process in this network namespace has the name
                         return False
                     held.callback(os.close, claim.detach())
             self.callback(held.pop_all().close)
@@ -126,9 +126,9 @@ class Locks(contextlib.ExitStack):
 
 
 def _open_lock(path: Path) -> int:
-    """Return an open file, made if need be, to be locked: to read, as a lock needs no right to write.
+    """Return an open file to lock, created if necessary: opened for reading, since a lock needs no write permission.
 
-    A file of another user in a folder with the sticky bit must not be opened with O_CREAT (fs.protected_regular).
+    Another user's file in a folder with the sticky bit must not be opened with O_CREAT (fs.protected_regular).
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -146,11 +146,11 @@ def _open_lock(path: Path) -> int:
 class CardQueue:
     """A card with its child: ``assigned`` waits for its start, ``current`` is running, ``following`` comes next.
 
-    With ``ahead`` the child was told the first of these already, and runs it once the current one has passed, without
-    waiting. If that does not pass, the child drops it.
+    With ``ahead`` the child has already received the first of ``following``. It starts that as soon as the current task
+    passes, without waiting, and otherwise drops it.
 
-    ``last`` is the child's latest task; its fixtures are set up for the first that follows, or for another run of the
-    same. ``met`` are the subjects of the child's tasks; no child starts before ``not_before`` (of ``time.monotonic``).
+    ``last`` is the child's latest task; its fixtures are set up for the first of ``following``, or to run the same task
+    again. ``met`` are the subjects of the child's tasks; no child starts before ``not_before`` (of ``time.monotonic``).
     The ``deadline`` is that of the child's start or case.
     """
 
@@ -173,7 +173,7 @@ class CardQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is unfinished work here."""
+        """Whether unfinished work is left here."""
         return bool(self.assigned or self.current or self.following)
 
     @property
@@ -191,18 +191,18 @@ class CardQueue:
         return is_other or (wanted.alone and self.runs > 0)
 
     def is_overdue(self) -> bool:
-        """Whether the child exceeded the time for its start or case. Waiting for work does not count."""
+        """Whether the child exceeded the limit for its start or case. Waiting for work does not count."""
         return bool(self.current or not self.ready) and self.deadline.is_over()
 
     def began(self, child: Child, *, alone: bool, limit_s: float, deterministic: bool = False) -> None:
-        """Take a fresh child."""
+        """Take over a fresh child."""
         self.child, self.alone, self.ready, self.runs, self.last = child, alone, False, 0, None
         self.deterministic = deterministic
         self.met.clear()
         self.deadline = Deadline(child.pid, limit_s)
 
     def give(self, *, ahead: bool = False) -> None:
-        """Tell the child to run the assigned task, or ``ahead`` the first that follows, once the current one passed."""
+        """Send the child the assigned task or, with ``ahead``, the first that follows, to run after a pass."""
         begun, self.assigned, self.ahead = self.assigned, None, ahead
         first, second, *_ = [*([begun] if begun else []), *self.following, None]
         if self.child and first:
@@ -211,7 +211,7 @@ class CardQueue:
             self.begin(begun)
 
     def begin(self, task: Task) -> None:
-        """Note that the child runs this now."""
+        """Note that the child has started this task."""
         self.current = self.last = task
         self.runs += 1
         self.deadline.allow(task.limit_s + (0.0 if task.subject in self.met else task.first_s))

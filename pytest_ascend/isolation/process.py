@@ -1,7 +1,7 @@
-"""One child process: a fork, in which everything is imported and collected and the device is unused.
+"""One child process: a fork in which everything is imported and collected, and the device is still unused.
 
 Forking a process that never used the device takes milliseconds. A new interpreter that imports torch and collects the
-suites again would take ten seconds at every crash.
+suites again would take ten seconds after every crash.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from pytest_ascend.system.programs import run
 class Task:
     """A test by its ``index`` among those collected, and its time limit in seconds.
 
-    ``is_case`` is false for an ordinary test, whose answer is final. The first task of a ``subject`` in a
-    process may take ``first_s`` longer: an operator is loaded, and maybe compiled, when it is called first.
-    ``deterministic`` needs a process that enabled determinism before its first operator. Tasks of one ``group`` run one
-    after another, in one process if possible: they share the results of the first. One that runs again may need a
-    process of its own (``alone``), and another card than that of the last attempt (``avoid``).
+    ``is_case`` is false for an ordinary test, which never runs again. The first task of a ``subject`` in a process may
+    take ``first_s`` longer: an operator is loaded, and maybe compiled, at its first call. ``deterministic`` needs a
+    process that enabled determinism before its first operator. Tasks of one ``group`` run one after another, in one
+    process if possible: they share the results of the first. A rerun may need a process of its own (``alone``), and
+    another card than that of the last attempt (``avoid``).
     """
 
     index: int
@@ -54,16 +54,16 @@ class Task:
     avoid: str = ""
 
 
-#: The answer after which a child begins what it was told ahead; after any other it drops that.
+#: The answer after which a child starts the task sent ahead; after any other it drops that task.
 GOES_ON = "passed"
-#: The signal for which a child writes the Python stacks of its threads, from a C handler that needs no GIL.
+#: The signal on which a child writes the Python stacks of its threads, from a C handler that needs no GIL.
 STACKS_SIGNAL = signal.SIGRTMIN + 7
 #: Longest message of a child: far above the longest line of a run log. A longer one means a broken process.
 MESSAGE_LIMIT_BYTES = 64 * 2**20
 
 
 class Channel:
-    """The child's end. Messages are JSON objects, one per line."""
+    """The child's end of the connection. Messages are JSON objects, one per line."""
 
     def __init__(self, reading: int, writing: int) -> None:
         self._reading = os.fdopen(reading, "rb")
@@ -76,7 +76,7 @@ class Channel:
             data = data[self._writing.write(data) :]
 
     def receive(self) -> dict[str, Any]:
-        """Wait for a message of the parent. Ends the process if the parent is gone."""
+        """Wait for a message from the parent. Ends the process if the parent is gone."""
         line = self._reading.readline()
         if not line:
             os._exit(0)
@@ -84,7 +84,7 @@ class Channel:
 
 
 class Child:
-    """The parent's end; ``notes`` is an open file that the process writes to."""
+    """The parent's end of the connection; ``notes`` is an open file that the process writes to."""
 
     def __init__(self, pid: int, reading: int, writing: int, notes: int) -> None:
         self.pid = pid
@@ -115,7 +115,7 @@ class Child:
         return messages
 
     def is_gone(self, within_s: float) -> bool:
-        """Wait for the end of the process for so long; meanwhile discard messages, lest it wait for a reader."""
+        """Wait this long for the process to end; discard its messages, so that it does not block on writing."""
         limit = time.monotonic() + within_s
         while self.code() is None and time.monotonic() < limit:
             with contextlib.suppress(BlockingIOError):
@@ -125,7 +125,7 @@ class Child:
         return self.code() is not None
 
     def wait(self, deadline: Deadline) -> list[dict[str, Any]]:
-        """Wait for messages, and return them; none if the process ended without, or is late."""
+        """Wait for messages, and return them; none if the process ended without any, or exceeded its deadline."""
         while True:
             is_last = self.code() is not None or deadline.is_over()  # before reading: the pipe holds all of a dead one
             if (found := self.read()) or is_last:
@@ -133,7 +133,7 @@ class Child:
             time.sleep(0.001)
 
     def result(self, limit_s: float) -> dict[str, Any]:
-        """Wait for the only message of a process and for its end; {"failure": why} if there is none."""
+        """Wait for the only message of a process and for its end; return {"failure": why} if there is none."""
         found = self.wait(Deadline(self.pid, limit_s))
         code, notes = self.code(), self.notes()
         why = f"its process gave no answer within {limit_s:g} s" if code is None else f"its process ended with {code}"
@@ -141,7 +141,7 @@ class Child:
         return found[0] if found else {"failure": f"{why}\n{notes}".strip()}
 
     def code(self) -> int | None:
-        """Return how the process ended (negative: the signal that ended it), None while it lives."""
+        """Return the exit code of the process (negative: the signal that ended it), None while it lives."""
         if self._code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self._code = os.waitstatus_to_exitcode(status) if pid else None
@@ -152,7 +152,7 @@ class Child:
         return os.pread(self._notes, os.fstat(self._notes).st_size, 0).decode(errors="replace").strip()
 
     def notes(self) -> str:
-        """Return the output of the process, and CANN's log of it."""
+        """Return the output of the process, and its CANN log."""
         return "\n\n".join(filter(None, (self.output(), *plogs(self.pid, self._started))))
 
     def ask_for_stacks(self, patience_s: float = 2.0) -> str:
@@ -192,7 +192,7 @@ class Child:
 
 
 def _decoded(line: bytes) -> Any:
-    """Read a message. json also reads what other tests' reports may have, NaN and halves of characters, but slowly."""
+    """Decode a message. json is slower, but also reads what other tests' reports may have: NaN and lone surrogates."""
     try:
         return msgspec.json.decode(line)
     except msgspec.DecodeError:
@@ -200,11 +200,11 @@ def _decoded(line: bytes) -> Any:
 
 
 def start(main: Callable[[Channel], None]) -> Child:
-    """Run ``main`` in a child that dies with this process, in a process group of its own."""
-    notes = os.memfd_create("notes")  # a file with a name would stay where this process is killed
+    """Run ``main`` in a child that dies with this process, in its own process group."""
+    notes = os.memfd_create("notes")  # a named file would be left behind if this process is killed
     to_parent, to_child = os.pipe(), os.pipe()
     parent = os.getpid()
-    gc.freeze()  # garbage collection would copy every inherited page in the child, and visit torch's objects in both
+    gc.freeze()  # a collection would copy every inherited page in the child, and visit torch's objects in both
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads take care of themselves
         pid = os.fork()
@@ -215,12 +215,12 @@ def start(main: Callable[[Channel], None]) -> Child:
     for each in (to_parent[1], to_child[0]):
         os.close(each)
     with contextlib.suppress(OSError):
-        os.setpgid(pid, pid)  # here and in the child, whichever is first
+        os.setpgid(pid, pid)  # in both processes, whichever is first
     return Child(pid, to_parent[0], to_child[1], notes)
 
 
 def fresh(module: str, *arguments: str, environ: Mapping[str, str]) -> Child:
-    """Run a module in a new interpreter, for what no fork can do; its last arguments are those of its channel."""
+    """Run a module in a new interpreter, where a fork will not do; its last arguments are those of its channel."""
     to_child, to_parent = os.pipe(), os.pipe()
     notes = os.memfd_create("notes")
     process = subprocess.Popen(  # noqa: S603
@@ -234,20 +234,20 @@ def fresh(module: str, *arguments: str, environ: Mapping[str, str]) -> Child:
     )
     for each in (to_child[0], to_parent[1]):
         os.close(each)
-    process.returncode = 0  # the Child waits for it
+    process.returncode = 0  # the Child reaps it
     return Child(process.pid, to_parent[0], to_child[1], notes)
 
 
 def _live(main: Callable[[Channel], None], channel: Channel, parent: int, notes: int) -> NoReturn:
-    """Run the child to its end. The parent's clean-up must not run here a second time."""
-    gc.set_threshold(7_000)  # with Python's 700, looking for garbage takes 3 % of its time
+    """Run the child to its end. The parent's clean-up must not run again here."""
+    gc.set_threshold(7_000)  # with Python's 700, collections take 3 % of its time
     code = 70
     try:
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)
         control = ctypes.CDLL(None).prctl
         control(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
-        # PR_SET_PTRACER, PR_SET_PTRACER_ANY: a debugger that the parent starts is no ancestor
+        # PR_SET_PTRACER, PR_SET_PTRACER_ANY: a debugger started by the parent is not an ancestor
         control(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(0)
@@ -267,18 +267,18 @@ def _live(main: Callable[[Channel], None], channel: Channel, parent: int, notes:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped a process, as a debugger or job control does."""
+    """Return whether a signal has stopped a process, as a debugger or job control does."""
     return _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[:1] in (["T"], ["t"])
 
 
 def cpu_waits(pid: int) -> dict[str, float]:
-    """Return for how long each thread of a process and of its descendants was ready to run without a CPU.
+    """Return how long each thread of a process and of its descendants was runnable but had no CPU.
 
     Source: Linux, Documentation/scheduler/sched-stats.rst: the second number of schedstat is in nanoseconds.
     """
     found, processes = {}, [str(pid)]
     while processes:
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # the process ended meanwhile
             for thread in Path(f"/proc/{processes.pop()}/task").iterdir():
                 figures = _text(thread / "schedstat").split()
                 if len(figures) == 3:
@@ -288,10 +288,10 @@ def cpu_waits(pid: int) -> dict[str, float]:
 
 
 class Deadline:
-    """When a process has to be done, ``at`` (of ``time.monotonic``).
+    """The time by which a process must be done, ``at`` (of ``time.monotonic``).
 
-    Of the time in which it or a descendant was ready to run without a CPU, that of the thread that waited longest does
-    not count. So a process that hangs is late all the same, with a CPU or asleep.
+    Time that it or a descendant spent runnable without a CPU does not count; of several threads, the longest wait is
+    taken. A process that hangs, spinning or asleep, still exceeds its deadline.
     """
 
     def __init__(self, pid: int, seconds: float) -> None:
@@ -300,14 +300,14 @@ class Deadline:
         self.allow(seconds)
 
     def allow(self, seconds: float) -> None:
-        """Set it anew, from now on."""
+        """Restart the limit from now."""
         self.limit_s = seconds
         self.at = (now := time.monotonic()) + seconds
-        if now > self._noted + 10:  # it takes a millisecond where there are hundreds of threads
+        if now > self._noted + 10:  # takes a millisecond with hundreds of threads
             self._waits, self._noted = cpu_waits(self.pid), now
 
     def is_over(self) -> bool:
-        """Whether it has passed."""
+        """Return whether it has passed."""
         if time.monotonic() <= self.at:
             return False
         before, self._waits = self._waits, cpu_waits(self.pid)
@@ -315,7 +315,7 @@ class Deadline:
         return time.monotonic() > self.at
 
 
-#: Tools that show native stacks, the best first; {} is the process id.
+#: Tools that print native stacks, the best first; {} is the process id.
 TOOLS = (
     ("eu-stack", "-p", "{}"),
     ("py-spy", "dump", "--native", "--pid", "{}"),
@@ -324,7 +324,7 @@ TOOLS = (
 
 
 def native(pid: int) -> str:
-    """Return the native stacks of a process or, without a tool, what its threads wait for."""
+    """Return the native stacks of a process or, without a tool, the kernel functions its threads wait in."""
     for name, *arguments in TOOLS:
         if program := shutil.which(name):
             said = run([program, *(each.format(pid) for each in arguments)], os.environ, 20.0)
@@ -343,7 +343,7 @@ def _text(path: Path, most: int | None = 200) -> str:
     return ""
 
 
-#: Both ends of CANN's log of a process are kept, each of this length: the cause and its consequences.
+#: Length kept of each end of a process's CANN log: the cause and its consequences.
 PLOG_END_BYTES = 10_000
 #: A process's own file or, for a fork of a process with an open file, the lines with its pid.
 _PLOG = re.compile(r"(?:plog|device)-(\d{1,9})_\d+\.log(\.\d+)?")
@@ -378,6 +378,6 @@ def plogs(pid: int, since: float, environ: Mapping[str, str] = os.environ) -> It
             between = f"\n... {left_out:,} bytes ...\n".encode() if left_out else b""
             text = (head + between + file.read(PLOG_END_BYTES)).decode("utf-8", errors="replace")
             kept = "\n".join(line for line in text.splitlines() if mark in line)
-            if kept:  # without what would move a terminal
+            if kept:  # strip terminal control sequences
                 shown = "".join(c if c.isprintable() or c in "\t\n" else "?" for c in kept)
                 yield f"CANN's log of the process, {each}:\n{shown}"

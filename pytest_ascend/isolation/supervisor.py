@@ -1,4 +1,4 @@
-"""The parent's loop: it hands out cases, enforces deadlines, kills and decides. It never uses a device."""
+"""The parent's loop: it hands out cases, enforces deadlines, kills children and decides. It never uses a device."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pytest_ascend.isolation.cards import Card, CardQueue
 from pytest_ascend.isolation.process import GOES_ON, Child, Task, is_stopped, native
 from pytest_ascend.system.attempts import DOUBTFUL, Attempt, Decision, End, decide, how_it_ended
 
-#: Seconds after which a dead child is noticed even if another process keeps its pipe open.
+#: Seconds within which a dead child is noticed even if another process keeps its pipe open.
 TICK_S = 0.2
-#: Processes of a card that may be killed before their first case until the card has failed to start.
+#: Number of processes killed before their first case after which a card counts as failed to start.
 KILLED_STARTS_LIMIT = 10
 
 
@@ -24,8 +24,8 @@ KILLED_STARTS_LIMIT = 10
 class Settings:
     """Time limits: ``start_limit_s`` for a fresh process to use its card, ``end_limit_s`` for its clean-up.
 
-    ``deadline`` is the time (of ``time.monotonic``) at which the run must be over; ``doubts_limit`` the number of
-    failures that run a second time.
+    ``deadline`` is the time (of ``time.monotonic``) at which the run must be over; ``doubts_limit`` is the number of
+    failures that are run again.
     """
 
     start_limit_s: float = 180.0
@@ -41,7 +41,7 @@ class Listener(Protocol):
         """Return a fresh process for a card; ``alone`` asks for blocking launches, ``deterministic`` for equal bits."""
 
     def heard(self, card: Card, message: Mapping[str, Any]) -> None:
-        """Receive a message that is not for the supervisor."""
+        """Receive a message that is not meant for the supervisor."""
 
     def attempted(self, task: Task, attempt: Attempt) -> None:
         """Receive and record an attempt that is not the last one."""
@@ -50,14 +50,14 @@ class Listener(Protocol):
         """Receive the decision on a task."""
 
     def quarantined(self, card: Card) -> None:
-        """Receive the quarantine of a card."""
+        """Record that a card was quarantined."""
 
     def stopping(self) -> bool:
-        """Whether to stop handing out tasks."""
+        """Return whether to stop handing out tasks."""
 
 
 class Supervisor:
-    """Runs tasks on cards. ``earlier`` has attempts at tasks (by index) of the run that this one continues."""
+    """Runs tasks on cards. ``earlier`` has attempts at tasks (by index) from the run that this one continues."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class Supervisor:
         self._open: list[Task] = []
 
     def run(self) -> tuple[list[Task], str]:
-        """Run until every task is decided; return the tasks that are left, with the reason."""
+        """Run until every task is decided; return the remaining tasks, with the reason."""
         why, patience_s = "", 0.0
         try:
             while not why and (self._queue or self._again or any(lane.is_busy for lane in self._lanes)):
                 for lane in self._lanes:
-                    self._look_at(lane)  # a driver may hold a process that was killed
+                    self._look_at(lane)  # a driver may hold on to a killed process
                     self._feed(lane)
                 self._report_decisions()
                 lanes = [(lane, lane.child) for lane in self._lanes if lane.child]
@@ -107,7 +107,7 @@ class Supervisor:
 
     def _reason_to_stop(self) -> str:
         if any(self._attempts[task.index][-1].result != "passed" for task, _ in self._decisions):
-            self._report_decisions()  # before anything else begins: it may be a reason to stop
+            self._report_decisions()  # before anything else begins: a decision may stop the run
         if self._listener.stopping():
             return "stopped"
         if time.monotonic() > self._settings.deadline:
@@ -122,8 +122,8 @@ class Supervisor:
         if lane.card.quarantined or time.monotonic() < lane.not_before:
             return
         if lane.current:
-            # The child is told its next task before it asks, if both are of bundled suites: waiting takes a tenth of
-            # them. Others may be the last that a user wants to run.
+            # A child gets its next task in advance if both are of bundled suites: waiting takes a tenth of their time.
+            # Any other may be the last one before the user's run stops.
             if not lane.following or lane.ahead or self._again or lane.current.alone:
                 return
             following = lane.following[0]
@@ -140,10 +140,10 @@ class Supervisor:
             how = {"alone": lane.assigned.alone, "deterministic": lane.assigned.deterministic}
             lane.began(self._listener.start(lane.card, **how), limit_s=self._settings.start_limit_s, **how)
         elif lane.ready:
-            # Fixtures of wide scope are kept for the next case; so the child must know that case.
+            # Fixtures of wide scope are kept for the next case, so the child must know that case.
             self._reserve(lane, 0 if lane.assigned.alone else 1)
             lane.give()
-            self._feed(lane)  # what comes next
+            self._feed(lane)  # the tasks that come next
 
     def _pick(self, lane: CardQueue) -> Task | None:
         has_other = any(other is not lane and not other.card.quarantined for other in self._lanes)
@@ -160,7 +160,7 @@ class Supervisor:
         return self._next(lane)
 
     def _next(self, lane: CardQueue) -> Task | None:
-        """Take the next task, if any: of the lane's group, or else the first of a group that no lane works on."""
+        """Take the next task, if any: of the lane's group, else the first of a group that no lane works on."""
         if not self._queue:
             return None
         at_work = {each.group for each in self._lanes} - {""}
@@ -176,14 +176,14 @@ class Supervisor:
             lane.following.append(task)
 
     def _drop(self, lane: CardQueue, patience_s: float = 0.0) -> None:
-        """End a child, and put back what comes next."""
+        """End a child, and requeue the tasks that were to follow."""
         self._queue.extendleft(reversed(lane.following))
         lane.following.clear()
         lane.ahead = False
         lane.end(patience_s)
 
     def _give_up(self, lane: CardQueue, patience_s: float = 0.0) -> None:
-        """End a child, and put back all that its lane holds, in its order."""
+        """End a child, and requeue all tasks of its lane, in their order."""
         self._drop(lane, patience_s)
         held = (each for each in (lane.assigned, lane.current) if each)
         self._queue.extendleft(replace(each, alone=False, avoid="") for each in held)
@@ -212,7 +212,7 @@ class Supervisor:
         elif lane.is_overdue() and is_stopped(child.pid):
             self._failed(lane, End.KILLED, "the process was stopped from outside, as SIGSTOP does", "")
         elif lane.is_overdue():
-            below = native(child.pid)  # first: the signal for Python's stacks may interrupt the very call that hangs
+            below = native(child.pid)  # first: the signal for Python's stacks may interrupt the call that hangs
             stacks = f"{child.ask_for_stacks()}\n\n{below}".strip()
             self._failed(lane, End.HUNG, f"no end within {lane.deadline.limit_s:g} s", stacks)
 
@@ -241,7 +241,7 @@ class Supervisor:
             self._look_at(lane)
 
     def _failed(self, lane: CardQueue, end: End, reason: str, detail: str) -> None:
-        """Handle the end of a child: its case, or its card, may be the reason."""
+        """Handle the end of a child: the cause may be its case or its card."""
         if lane.current:
             self._conclude(lane, end, reason=reason, detail=detail)
         elif lane.ready:
@@ -276,12 +276,12 @@ class Supervisor:
             self._again.append(replace(task, alone=decision is Decision.ALONE, avoid=attempt.card))
         elif decision is Decision.FLAKY and len(self._lanes) > 1:
             self._listener.attempted(task, attempt)
-            self._open.append(task)  # a card may turn out to be faulty, which invalidates its answers
+            self._open.append(task)  # if the card turns out faulty, its answers are invalid
         else:
             self._decisions.append((task, decision))
 
     def _suspect(self, task: Task, attempts: Sequence[Attempt]) -> None:
-        """A case that passes here counts against every card on which it failed."""
+        """Count a case that passes here against every card on which it failed."""
         last = attempts[-1]
         failed = {each.card for each in attempts if each.result != "passed"} - {last.card}
         for lane in self._lanes if last.result == "passed" else ():

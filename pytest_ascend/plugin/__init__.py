@@ -1,4 +1,4 @@
-"""The pytest plugin: its options, its start, and the fixtures.
+"""The pytest plugin: options, startup and fixtures.
 
 Only the table of options is imported until ``--ascend`` is given or a fixture is requested.
 """
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     if options.is_on(config.option):
         options.expand(config.option)
-        # pytest refuses "=" in an expression; no case has it in its name, though some are of the argument out=.
+        # pytest refuses "=" in an expression. Case ids never contain it: the cases of out= arguments are spelled "out".
         config.option.keyword = config.option.keyword.replace("out=", "out")
         from pytest_ascend.plugin.hooks import register
 
@@ -121,7 +121,7 @@ def _ascend_community_case(
     cpu_reference: CpuReference,
     precision_compare: PrecisionCompare,
 ) -> Callable[[], None]:
-    """Run one case of the folder given by ``--ascend-cases``; one that cannot run is skipped with the reason."""
+    """Run one case from the folder of ``--ascend-cases``; skip, with the reason, one that cannot run."""
     from pytest_ascend.operators import community
     from pytest_ascend.system.errors import UsageError
 
@@ -183,7 +183,7 @@ def npu_device(_ascend_device: Device) -> torch.device:
 
 @pytest.fixture(scope="session")
 def _ascend_ranks(pytestconfig: pytest.Config) -> Iterator[tuple[Ranks, int]]:
-    """Return the ranks of this run, processes with a card each that are started once, and how many of them a case uses.
+    """Return the ranks of this run and how many of them a case uses; each is a process with its own card, started once.
 
     ``ranks.run(count, function, name=value)`` calls ``function(place, name=value)`` on each rank. Skips on a single
     device and without ``--ascend``.
@@ -205,7 +205,7 @@ def golden_store(pytestconfig: pytest.Config) -> GoldenStore:
 
 
 def _goldens(config: pytest.Config) -> GoldenStore:
-    """Return them also where a user's own fixture has the name ``golden_store``."""
+    """Return the golden store, even if the user defines a fixture named ``golden_store``."""
     from pytest_ascend.golden import GoldenStore
 
     setup = config.stash.get(SETUP, None)
@@ -236,13 +236,13 @@ def _ascend_sweep_seed(pytestconfig: pytest.Config) -> str:
 
 @pytest.fixture
 def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
-    """Compare a result of the device with the expected one, by dtype; raises if they disagree.
+    """Compare a device result with the expected one, by the rule of its dtype; raise if they disagree.
 
-    The standard is that of the call, of the marker ``ascend_standard``, or of ``--ascend-standard``, in this order.
+    The standard is taken from the call, the marker ``ascend_standard``, or ``--ascend-standard``, in this order.
 
     ``precision_compare(actual, expected)`` returns the verdict; see :func:`pytest_ascend.precision.compare`.
-    ``precision_compare.exact(function, *shapes)`` calls a sum or product with numbers for which every bit is known;
-    ``precision_compare.layers(model, *inputs)`` judges every module of a model and names the first wrong one;
+    ``precision_compare.exact(function, *shapes)`` calls a sum or product with numbers whose result is known bit for
+    bit; ``precision_compare.layers(model, *inputs)`` judges every module of a model and names the first wrong one;
     ``precision_compare.models(model, original, *inputs, names={...})`` compares a rewritten model with its original.
     """
     from pytest_ascend.environment.chips import has_own_formulas
@@ -270,7 +270,7 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
 
 @pytest.fixture
 def ascend_measure(request: pytest.FixtureRequest) -> Measure:
-    """Record a figure of the case: ``ascend_measure("latency_us", 12.5)``. The name ends with the unit.
+    """Record a measurement of the case: ``ascend_measure("latency_us", 12.5)``. The name ends with the unit.
 
     A list is recorded as a series: samples, or one line of a curve (``loss_actual`` beside ``loss_expected``).
     """
@@ -283,8 +283,8 @@ def _ascend_reproduce(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Register a function that writes a program to reproduce a failure of the case: ``_ascend_reproduce(write)``.
 
     If the case does not pass, ``write`` gets the verdict that disagreed, or None, and returns Python source for the run
-    log and the page. It may raise ValueError with the reason why there is none. With ``saves=True`` it gets a folder
-    beside the log before the verdict, where it may save what the program loads.
+    log and the page. It may raise ValueError with the reason why there is none. With ``saves=True`` it gets, before the
+    verdict, a folder beside the log in which it may save what the program loads.
     """
     context, setup = request.node.stash.get(CONTEXT, None), request.config.stash.get(SETUP, None)
 
@@ -297,7 +297,7 @@ def _ascend_reproduce(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def _ascend_baseline(pytestconfig: pytest.Config) -> Comparison:
-    """Return the measured baseline that fits this run best, if any; its benchmarks are compared with it."""
+    """Return the measured baseline that matches this run best, if any; benchmarks are compared with it."""
     from pytest_ascend.performance.baseline import Comparison, choose
 
     setup = _setup_of(pytestconfig)
@@ -309,8 +309,8 @@ def _ascend_baseline(pytestconfig: pytest.Config) -> Comparison:
 def ascend_benchmark(request: pytest.FixtureRequest, _ascend_device: Device) -> AscendBenchmark:
     """Time the callable that ``make(device)`` returns, through pytest-benchmark, and judge it.
 
-    ``ascend_benchmark(make, Work(items=8))`` records latencies, throughput and the verdict against the baseline with
-    the case. Skips with ``--benchmark-disable`` and without ``--ascend``.
+    ``ascend_benchmark(make, Work(items=8))`` records latencies, throughput and the verdict against the baseline in the
+    case's record. Skips with ``--benchmark-disable`` and without ``--ascend``.
     """
     from pytest_ascend.performance.benchmarking import AscendBenchmark
 
@@ -333,7 +333,7 @@ def ascend_benchmark(request: pytest.FixtureRequest, _ascend_device: Device) -> 
 
 
 def _former(name: str) -> Any:
-    """Return a fixture by the former, public name of a private one: for one release."""
+    """Return a deprecated alias of a private fixture, kept for one release under its old public name."""
 
     @pytest.fixture(name=name)
     def former(request: pytest.FixtureRequest) -> Any:
@@ -348,4 +348,4 @@ globals().update({f"_former_{each}": _former(each) for each in _FORMER})
 
 
 def _forget(*_: Any) -> None:
-    """Ignore what is recorded without ``--ascend``."""
+    """Ignore measurements taken without ``--ascend``."""

@@ -1,4 +1,4 @@
-"""Which tests are cases, and the case that each test decides."""
+"""Decide which tests are cases, and which case each test decides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_ascend.records.case import OWN, OWN_TEST, Case
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import UsageError
 
-#: Plugins that are known not to change what ``-k`` sees of a test.
+#: Plugins known not to change the names that ``-k`` matches.
 _KNOWN_PLUGINS = (
     *("_pytest", "pytest_ascend", "xdist", "_hypothesis_pytestplugin", "pytest_html", "pytest_benchmark"),
     *("pytest_timeout", "random_order", "pytest_randomly"),
@@ -32,7 +32,7 @@ OF_MODELS = (
     ("autocast-training", "bfloat16", "standard"),
     ("memory", "float32", "standard"),
 )
-#: The same of a folder of transformers whose model continues texts.
+#: Likewise for a folder of a transformers model that generates text.
 OF_TEXTS = (
     ("generate", "float32", "standard"),
     ("generate", "bfloat16", "standard"),
@@ -43,7 +43,7 @@ _TO_BUILD: pytest.StashKey[dict[str, tuple[Case, ...] | None]] = pytest.StashKey
 
 
 def case_of(item: pytest.Item) -> Case | None:
-    """Return the case that a test decides: from its marker or parameter, or of the test if it uses the fixtures."""
+    """Return the case that a test decides: from its marker or parameter, or the test itself if it uses our fixtures."""
     marker = item.get_closest_marker("ascend_case")
     if marker is not None:
         if len(marker.args) != 1 or not isinstance(marker.args[0], Case):
@@ -55,14 +55,14 @@ def case_of(item: pytest.Item) -> Case | None:
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     if given := [value for value in parameters if isinstance(value, Case)]:
         return given[0]
-    # A test that uses one of these is a case, even without a marker.
+    # A test that uses one of these fixtures is a case, even without a marker.
     fixtures = {"npu_device", "precision_compare", "ascend_measure", "ascend_benchmark", "_model_parity"}
     is_case = not fixtures.isdisjoint(getattr(item, "fixturenames", ()))
     return Case(suite=OWN, subject=item.nodeid, property=OWN_TEST) if is_case else None
 
 
 def take_cases(items: list[pytest.Item]) -> None:
-    """Attach its case to each test. Raises UsageError if two tests claim the same case."""
+    """Attach to each test its case. Raises UsageError if two tests claim the same case."""
     owners: dict[str, str] = {}
     for item in items:
         case = case_of(item)
@@ -72,15 +72,15 @@ def take_cases(items: list[pytest.Item]) -> None:
         if other != item.nodeid:
             raise UsageError(f"two tests decide the case {case.id}: {other} and {item.nodeid}", hint="rename one case")
         item.stash[CASE] = case
-        if item.get_closest_marker("ascend_case"):  # -k finds every case by its id; a parameter has it in its name
+        if item.get_closest_marker("ascend_case"):  # -k matches cases by id; a parametrised test has it in its name
             item.extra_keyword_matches.add(case.id)
 
 
 def cases_to_build(collector: Any, name: str, function: object) -> tuple[Case, ...] | None:
     """Return the cases of a test marked ``ascend_cases`` that the run may select; None for any other test.
 
-    Building an item takes longer than running most cases. Items of a higher level, and those that node ids or ``-k``
-    exclude, are therefore not built. What cannot be decided here is left to pytest.
+    Building an item takes longer than running most cases, so items of a higher level, and those that node ids or ``-k``
+    exclude, are not built. What cannot be decided here is left to pytest.
     """
     marks = [mark for mark in _marks_of(function) if mark.name == "ascend_cases"]
     if not marks:
@@ -93,7 +93,7 @@ def cases_to_build(collector: Any, name: str, function: object) -> tuple[Case, .
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Parametrise a test marked ``ascend_cases`` or ``ascend_explores``, of a user's model or of a folder of cases."""
+    """Parametrise tests marked ``ascend_cases`` or ``ascend_explores``, of a user's model or of a folder of cases."""
     definition, found = metafunc.definition, None
     if definition.get_closest_marker("ascend_cases"):
         name, found = "case", cases_to_build(definition.parent, definition.name, metafunc.function)
@@ -113,7 +113,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 
 
 def _explored(metafunc: pytest.Metafunc) -> None:
-    """Parametrise with the cases that ``-k`` may select, and how each explores."""
+    """Parametrise with the cases that ``-k`` may select, and with how each is explored."""
     from pytest_ascend.operators.exploring import cases  # noqa: PLC0415  (loads torch)
 
     setup, name, collector = metafunc.config.stash[SETUP], metafunc.definition.name, metafunc.definition.parent
@@ -133,7 +133,7 @@ def _explored(metafunc: pytest.Metafunc) -> None:
 
 
 def _of_model(metafunc: pytest.Metafunc) -> tuple[Case, ...]:
-    """Return the cases of the model that a marker or the command line names. Raises UsageError if none does."""
+    """Return the cases of the model that a marker or the command line names. Raises UsageError if there is no model."""
     from pytest_ascend.migration import pretrained  # noqa: PLC0415 - loads torch
     from pytest_ascend.migration.target import name_of  # noqa: PLC0415
 
@@ -170,7 +170,7 @@ def _selected(collector: Any, name: str, function: object, args: Sequence[str]) 
 
 
 def _named(collector: Any, name: str) -> set[str] | None:
-    """Return the tests of a function that the command line names one by one; None where it names more than these."""
+    """Return the cases of a test function that the command line names; None if it names the whole function or more."""
     found: set[str] = set()
     for arg in collector.config.args:
         path, _, rest = arg.partition("::")
@@ -185,10 +185,10 @@ def _named(collector: Any, name: str) -> set[str] | None:
 
 
 def _rule_of_k(collector: Any, function: object) -> Callable[[str], bool]:
-    """Return whether ``-k`` may select a test of a function, by the test's name.
+    """Return a predicate: whether ``-k`` may select a test of this function, by the test's name.
 
-    Uses pytest's own rule, once for what these tests share. Everything may match if another plugin could change names,
-    or if the expression is invalid, which pytest reports.
+    Evaluates pytest's own rule once for the keywords these tests share. It accepts everything if another plugin could
+    change names, or if the expression is invalid, which pytest reports.
     """
     expression, hook = collector.config.option.keyword.strip(), collector.config.hook
     hooks = (*hook.pytest_itemcollected.get_hookimpls(), *hook.pytest_collection_modifyitems.get_hookimpls())

@@ -1,4 +1,4 @@
-"""``pytest-ascend add-findings``: what exploring found becomes cases of the suites."""
+"""``pytest-ascend add-findings``: turn findings of exploration into cases of the suites."""
 
 from __future__ import annotations
 

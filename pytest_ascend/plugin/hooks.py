@@ -1,4 +1,4 @@
-"""The hooks of a run with ``--ascend``, each a thin adapter. Loaded only with that option."""
+"""Hooks of a run with ``--ascend``, each a thin adapter. Loaded only with that option."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ def register(config: pytest.Config, setup: RunSetup | None) -> None:
     for line in _not_the_users_doing(setup):
         config.addinivalue_line("filterwarnings", line)
     if setup.prepared.isolated:
-        # The number of workers that pytest-xdist was asked for is the number of cards; the children are our own.
+        # pytest-xdist's -n is the number of cards; this plugin starts its own workers.
         config.option.dist, config.option.tx = "no", []
     config.stash[STATE] = run = RunState(config, setup)
-    # pytest calls the plugin registered last first.
+    # pytest calls the most recently registered plugin first.
     if run.recorder:  # in the process that collects the results
         config.pluginmanager.register(reports.Integrations(), "ascend-integrations")
         config.pluginmanager.register(ProgressLine(config, run.recorder), "ascend-progress")
     config.pluginmanager.register(run, "ascend-hooks")
     if setup.scope != selection.OWN:
-        # The ini-file is about other tests, and may call files and functions otherwise.
+        # The user's ini-file is meant for other tests, and may set other patterns for test files and functions.
         config.addinivalue_line("python_files", "test_*.py")
         config.addinivalue_line("python_functions", "test")
 
 
 def _not_the_users_doing(setup: RunSetup) -> list[str]:
-    """Return filters for what torch's CPU warns of inside the emulated device."""
+    """Return filters for warnings that torch's CPU code raises inside the emulated device."""
     return [r"ignore:::pytest_ascend\.emulator\.kernels\."] if setup.prepared.device.emulated else []
 
 
@@ -74,7 +74,7 @@ def _end_at_once(*_: object) -> None:
 
 
 class RunState:
-    """A run in one process: the device, the tests, the recorder if this process writes the log, and pytest's hooks."""
+    """A run in one process: device, tests, pytest's hooks, and the recorder if this process writes the log."""
 
     def __init__(self, config: pytest.Config, setup: RunSetup) -> None:
         self.config = config
@@ -83,14 +83,14 @@ class RunState:
         self.lost = ""
         self.deselected = 0
         self.opened_by = ""
-        #: The cases of other shards, by node id.
+        #: Cases of other shards, by node id.
         self.elsewhere: dict[str, Case] = {}
-        #: The data that xdist passes to each worker; None in the process that pytest was started as.
+        #: Data that xdist passes to each worker; None in the main process.
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
         self.recorder = None if self.worker else RunRecorder(setup)
-        #: The ids of the cases that an earlier part of this run finished; workers of xdist are told them.
+        #: Ids of the cases that an earlier part of this run finished; they are passed to xdist workers.
         self.proved = frozenset(recorded(setup.options.report) if setup.options.resume and self.recorder else ())
-        #: The tests of the bundled suites, by node id; and all whose tracebacks are not about the user's code.
+        #: Tests of the bundled suites, by node id; and all tests whose tracebacks do not concern the user's code.
         self.bundled: frozenset[str] = frozenset()
         self.folded: frozenset[str] = frozenset()
         self.messages = tempfile.TemporaryDirectory(prefix="pytest-ascend-", ignore_cleanup_errors=True)
@@ -98,7 +98,7 @@ class RunState:
     def become_worker(self, index: int) -> Device:
         """Become the state of a worker, which tests the device with this index and leaves the log to the parent.
 
-        It sees no other card, and therefore its own by another index.
+        A worker sees only its own card, which therefore has another index there.
         """
         device: Any = self.setup.prepared.device
         if device.kind == "npu":
@@ -113,7 +113,7 @@ class RunState:
         return self.device
 
     def begin(self, collected: CollectedCases) -> None:
-        """Begin the log. Children test their judge themselves, the first of a run for all; else it is done here."""
+        """Begin the log. The judge's self-test runs once in the first worker, or here if there are no workers."""
         assert self.recorder is not None  # noqa: S101 - callers checked
         with one_clear_message():
             begins = self.recorder.begin(collected)
@@ -124,11 +124,11 @@ class RunState:
 
     @property
     def tells_little(self) -> bool:
-        """Whether pytest's verbosity is the default."""
+        """Return whether pytest's verbosity is the default."""
         return self.config.option.tbstyle == "auto" and self.config.get_verbosity() <= 0
 
     def collected(self, items: list[pytest.Item]) -> CollectedCases:
-        """Return the cases of these tests, for the plan of the run."""
+        """Return the cases of these tests, to plan the run."""
         found = [item for item in items if CASE in item.stash]
         return CollectedCases(
             cases={item.nodeid: item.stash[CASE] for item in found},
@@ -138,11 +138,11 @@ class RunState:
         )
 
     def place(self, item: pytest.Item) -> str:
-        """Return the argument with which pytest runs a test again."""
+        """Return the command-line argument with which pytest reruns a test."""
         return selection.place(item.path, item.nodeid, self.config.invocation_params.dir)
 
     def missing(self) -> tuple[str, ...]:
-        """Return the operators that the emulated device lacked since the last call."""
+        """Return the operators found missing on the emulated device since the last call."""
         if not self.device.emulated:
             return ()
         from pytest_ascend import emulator  # noqa: PLC0415  (needed on the emulated device only)
@@ -164,19 +164,19 @@ class RunState:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Generator[None, Any, Any]:
-        """Collect without Python's garbage collection, to save time."""
+        """Disable Python's garbage collection while collecting, to save time."""
         with without_garbage_collection():
             return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Collect every folder of the bundled suites, whatever is ignored elsewhere."""
+        """Collect every folder of the bundled suites, even where the configuration ignores it."""
         is_cache = collection_path.name == "__pycache__"
         return False if collection_path.is_relative_to(self.setup.suites) and not is_cache else None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
-        """Note the file that uses the device during its import: processes forked later cannot use it."""
+        """Note each file that uses the device during its import: processes forked later cannot use the device."""
         report = yield
         if self.setup.prepared.isolated and not self.opened_by and self.device.kind == "npu":
             from pytest_ascend.device.npu import has_context  # noqa: PLC0415  (loads torch)
@@ -193,7 +193,7 @@ class RunState:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Find the cases, and deselect those of higher levels and other devices."""
+        """Find the cases; deselect those of higher levels and other devices."""
         with one_clear_message():
             take_cases(items)
         concerned = {item: CASE not in item.stash or self.setup.concerns(item.stash[CASE]) for item in items}
@@ -203,30 +203,30 @@ class RunState:
 
     @pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
     def pytest_collection_shard(self, items: list[pytest.Item]) -> None:
-        """Keep the tests of this shard, of those that are left after all other selection."""
+        """Keep this shard's share of the tests left after all other selection."""
         setup, shard = self.setup, self.setup.options.shard
         if shard is None:
             return
         mine = shards.part(setup.whole(self.collected(items))[0], shards.load(setup.suites), shard)
         cases = {item: item.stash.get(CASE, None) for item in items}
         self.elsewhere = {item.nodeid: case for item, case in cases.items() if case and case.id not in mine}
-        # Tests that are no cases are divided too, by their names.
+        # Tests that are not cases are also divided, by name.
         others = {item for item in items if crc32(item.nodeid.encode()) % shard.count == shard.index - 1}
         items[:] = [item for item, case in cases.items() if (case.id in mine if case else item in others)]
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        """Count what others deselected."""
+        """Count tests that other plugins deselected."""
         self.deselected += sum(CASE in item.stash and self.setup.concerns(item.stash[CASE]) for item in items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Record the plan, or pass it to the process that does; then deselect what a resumed run has finished."""
+        """Record the plan, or pass it to the process that does; then deselect cases that a resumed run has finished."""
         if sys.exc_info()[0] is not None:
-            return  # also for a path that does not exist: nothing will run, and the last report stays
+            return  # also for a path that does not exist: nothing runs, and the last report stays
         suites = self.setup.suites
         self.bundled = frozenset(each.nodeid for each in session.items if each.path.is_relative_to(suites))
         modules = {each.nodeid: getattr(getattr(each, "function", None), "__module__", "") for each in session.items}
-        # as conformance_tests() makes them: none of the code is the user's
+        # conformance_tests() makes these: none of the code is the user's
         written = (node_id for node_id, module in modules.items() if str(module).startswith("pytest_ascend."))
         self.folded = self.bundled.union(written)
         collected = self.collected(session.items)
@@ -243,7 +243,7 @@ class RunState:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell an xdist worker where to report what it collected, and what an earlier part of this run has finished."""
+        """Tell an xdist worker where to report its collection, and which cases an earlier part of this run finished."""
         node.workerinput["ascend_messages"] = self.messages.name
         node.workerinput["ascend_done"] = sorted(self.proved)
 
@@ -258,7 +258,7 @@ class RunState:
     # --- running a test ---
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run the tests in child processes if the device may crash the process that uses it."""
+        """Run the tests in child processes if the device may crash its process."""
         option = self.config.option
         has_errors = session.testsfailed and not option.continue_on_collection_errors
         is_mine = self.setup.prepared.isolated and self.recorder is not None
@@ -275,12 +275,12 @@ class RunState:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Run no further test after the deadline. (With child processes, the parent enforces it.)"""
+        """Stop running tests after the deadline. (With child processes, the parent enforces it.)"""
         return True if time.monotonic() > self.setup.deadline(len(item.session.items)) else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Begin with an empty context; do not run on a lost device."""
+        """Start with an empty context; do not run on a lost device."""
         if CASE in item.stash:
             case = item.stash[CASE]
             known = self.setup.expectations.known(case.id)
@@ -311,7 +311,7 @@ class RunState:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Put the record of the case into pytest's report."""
         option, usual = item.config.option, item.config.option.tbstyle
-        # Of bundled cases as Python writes tracebacks: few are read, and pytest parses whole files for its own.
+        # Bundled cases get Python's short tracebacks: few are read, and for its own pytest parses whole files.
         is_short = item.nodeid in self.folded and self.tells_little
         with for_now(partial(setattr, option, "tbstyle"), "native" if is_short else usual, usual):
             report = yield
@@ -333,7 +333,7 @@ class RunState:
             reports.restate(report, context.outcome(), is_short=is_short)
         if report.when == "teardown":
             report.user_properties.append((reports.RECORD_PROPERTY, reports.as_builtins(context.record())))
-            del item.stash[CONTEXT]  # pytest keeps every item, and a context holds all tensors of its case
+            del item.stash[CONTEXT]  # pytest keeps every item, and the context holds all tensors of its case
         return report
 
     # --- results: the log, the terminal, the exit code ---
@@ -341,7 +341,7 @@ class RunState:
     def pytest_report_teststatus(self, report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
         """Return a separate category for outcomes that pytest does not have.
 
-        The teardown's report repeats the outcome, for JUnit XML; it is not another case.
+        The teardown report repeats the outcome for JUnit XML and is not counted again.
         """
         if getattr(report, "when", "") == "teardown" and report.passed:
             return None
@@ -349,7 +349,7 @@ class RunState:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write the record of a case as soon as it is known."""
+        """Write the record of a case as soon as it is available."""
         with _able_to_go_on(self):
             if self.recorder and (record := reports.record_of(report)):
                 self.recorder.take(record)
@@ -358,10 +358,10 @@ class RunState:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """End the log, write the report, and let the verdict decide the exit code."""
+        """End the log, write the report, and derive the exit code from the verdict."""
         usual, is_main = signal.getsignal(signal.SIGINT), threading.current_thread() is threading.main_thread()
-        if self.recorder and is_main and usual is not signal.SIG_IGN:  # as a shell's job in the background
-            # Without a traceback where the user interrupts the ending: the log has every line.
+        if self.recorder and is_main and usual is not signal.SIG_IGN:  # ignored by a shell's background job
+            # No traceback if the user interrupts the shutdown: the log is complete.
             signal.signal(signal.SIGINT, _end_at_once)
             self.config.add_cleanup(partial(signal.signal, signal.SIGINT, usual))  # type: ignore[arg-type]
         with _able_to_go_on(self):
@@ -370,7 +370,7 @@ class RunState:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-        """Print the result by cause, instead of a traceback for each case, and the path of the report."""
+        """Print results grouped by cause instead of a traceback for each case, and the path of the report."""
         recorder = self.recorder
         if not recorder or not (summary := recorder.summary):
             return (yield)
@@ -389,7 +389,7 @@ class RunState:
         return result
 
     def _why_nothing(self, terminalreporter: pytest.TerminalReporter) -> str:
-        """Say why a run has no cases, and what to do."""
+        """Explain why a run has no cases, and what to do."""
         if passed := len(terminalreporter.stats.get("passed", ())):
             tests = f"{passed} test{'s'[: passed > 1]} passed without a fixture of pytest-ascend"
             return f"{tests}: nothing was judged. Use npu_device and precision_compare (docs/custom-operators.md)"
@@ -401,17 +401,17 @@ class RunState:
         return f"no test matches: did you mean {' or '.join(near)}?" if near else "no test matches what was selected"
 
     def pytest_unconfigure(self) -> None:
-        """Leave nothing behind."""
+        """Clean up."""
         self.messages.cleanup()
 
 
 @contextlib.contextmanager
 def _able_to_go_on(run: RunState) -> Generator[None, None, None]:
-    """End the run where its log cannot be written, of a case or of an attempt at one, or others hold its cards."""
+    """End the run if the log of a case or of an attempt cannot be written, or if other processes hold its cards."""
     try:
         yield
     except (RunLogError, DeviceUnavailable) as error:
         run.recorder = None  # the log so far is complete and can be continued
-        # A log that cannot be written is an infrastructure failure, not the device's.
+        # A log that cannot be written is a failure of the infrastructure, not of the device.
         code = error.exit_code if isinstance(error, DeviceUnavailable) else 7
         pytest.exit(f"{error}\n  then continue with --ascend-resume", returncode=code)

@@ -1,4 +1,4 @@
-"""The options of ``pytest --ascend``: declared here, and read once into an immutable record."""
+"""Options of ``pytest --ascend``: declared here, and read once into an immutable record."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def _integer(problem: str, least: int, most: int, hint: str, text: str) -> int:
-    """Read a whole number from ``least`` to ``most``; ``problem`` says what is wrong with another text."""
+    """Read a whole number from ``least`` to ``most``; ``problem`` says what is wrong with any other text."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(f"{most}")
     if not is_number or not least <= int(text) <= most:
         raise UsageError(f"{text[:40]}{problem}", hint=hint)
     return int(text)
 
 
-# Too many digits to have prepared a run for each challenge.
+# Too many values for anyone to prepare a run for each challenge.
 _challenge = partial(_integer, " is not a challenge", 0, 10**18 - 1, "give a whole number of at most 18 digits")
 _seed = partial(_integer, ": not a seed", 0, 2**32 - 1, "give an integer from 0 to 4294967295")
 # Processes on this machine, each with its own card.
@@ -50,13 +50,13 @@ def _yes(text: str) -> bool:
     return text == "yes"
 
 
-#: By field: its line of help, how its value is written in it, and its option where that has another name. A field with
-#: a ``key`` is one of several settings of its option, as ``--ascend-deadline=case=60``; ``old`` is its former name.
+#: Rows by field: help line, metavar, and the option's name where it differs. A field with a ``key`` is one of several
+#: settings of its option, as in ``--ascend-deadline=case=60``; ``old`` is its former name.
 _ROWS: dict[str, dict[str, Any]] = table("plugin/options.json")
 
 
 def option(name: str, default: Any, read: Callable[[str], Any] = str, **declared: Any) -> Any:
-    """Declare the option of a field of :class:`Options`: its default, how its text is read, arguments for argparse."""
+    """Declare the option of a field of :class:`Options`: its default, its parser and arguments for argparse."""
     row = _ROWS[name]
     declared |= {each: row[each] for each in ("metavar", "choices", "help") if each in row}
     if default is False:
@@ -69,10 +69,10 @@ def option(name: str, default: Any, read: Callable[[str], Any] = str, **declared
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """All options, one field each, with default and reader; pytest is told of them from this table.
+    """All options, one field each, with default and parser; pytest's options are declared from this table.
 
-    They do nothing without ``--ascend``. A text that was not given is ""; a deadline of 0 is derived from earlier runs.
-    ``cards`` is the number of devices to use or "auto", as given by pytest-xdist's ``-n``; 0 if it was not given.
+    They do nothing without ``--ascend``. A text option that was not given is ""; a deadline of 0 is derived from
+    earlier runs. ``cards`` is the number of devices or "auto", from pytest-xdist's ``-n``; 0 if it was not given.
     ``former`` has a line for each option that was given by its former name.
     """
 
@@ -105,7 +105,7 @@ class Options:
     former: tuple[str, ...] = ()
 
     def arguments(self, *, is_emulated: bool) -> list[str]:
-        """Return the options that decide what a case computes, as command-line arguments, to run a case again."""
+        """Return the options that determine what a case computes, as command-line arguments, to rerun a case."""
         device = "emulated" if is_emulated and self.device == "auto" else self.device
         given, usual = replace(self, device=device), replace(Options(), baselines=folder("baselines"))
         mine = (each for each in _OWN if each.name in _OF_A_CASE)
@@ -120,20 +120,20 @@ class Options:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all options as they stand in the run log, as builtins."""
+        """Return all options as builtins, in the form of the run log."""
         names = (each.name for each in fields(self) if each.name not in {"emulator", "former"})
         return {**{name: _plain(getattr(self, name)) for name in names}, **self.emulator.to_dict()}
 
 
-#: Options that decide what a case computes and how it is judged.
+#: Options that determine what a case computes and how it is judged.
 _OF_A_CASE = (
     *("device", "level", "baselines", "standard", "expectations", "ranks", "isolation", "model", "model_input"),
     *("explore_s", "seed", "library", "cases", "challenge"),
 )
-#: The fields that an option gives; and with those of the emulated device.
+#: Fields set by an option; then also those of the emulated device.
 _OWN = [each for each in fields(Options) if each.metadata]
 _FIELDS = [*_OWN, *emulated.OPTIONS]
-#: The options that give several fields, each with these.
+#: Options that set several fields, each with its fields.
 _SEVERAL = {
     name: [each for each in _FIELDS if each.metadata["name"] == name]
     for name in dict.fromkeys(each.metadata["name"] for each in _FIELDS if each.metadata["key"])
@@ -151,7 +151,7 @@ def _plain(value: Any) -> Any:
 
 
 def _name(of: Field[Any]) -> str:
-    """Return what a field's value is written behind, as ``--ascend-deadline=case`` or ``--ascend-level``."""
+    """Return the prefix of a field's value on the command line: ``--ascend-deadline=case`` or ``--ascend-level``."""
     return f"{of.metadata['name']}={of.metadata['key']}".removesuffix("=")
 
 
@@ -164,7 +164,7 @@ def _text_name(of: Field[Any]) -> str:
 
 
 def declare(parser: pytest.Parser) -> None:
-    """Declare the options to pytest, and former names without help."""
+    """Declare the options to pytest; former names get no help text."""
     group = parser.getgroup("ascend", "conformance of Ascend NPUs")
     group.addoption(
         "--ascend",
@@ -187,7 +187,7 @@ def declare(parser: pytest.Parser) -> None:
 
 
 def former_names() -> dict[str, str]:
-    """Return the former names of options, each with what is written now."""
+    """Return the former names of options, each with its replacement."""
     return {each.metadata["old"]: f"{_name(each)}=..." for each in _FIELDS if each.metadata["old"]}
 
 
@@ -197,9 +197,9 @@ def names() -> tuple[str, ...]:
 
 
 def expand(namespace: argparse.Namespace) -> list[str]:
-    """Store each setting of an option that has several where its field is read from.
+    """Store each setting of a multi-valued option in the namespace entry of its field.
 
-    Return a line for each option that was given by its former name. Raises UsageError for a setting that is none.
+    Return a line for each option that was given by its former name. Raises UsageError for an unknown setting.
     """
     former = [
         f"{old} is now {new}; the former name goes with the next release"
@@ -210,7 +210,7 @@ def expand(namespace: argparse.Namespace) -> list[str]:
         given = getattr(namespace, _attribute(name), None)
         setattr(namespace, _attribute(name), None)
         keys = {each.metadata["key"]: _text_name(each) for each in settings}
-        keys.setdefault("", keys.get("run", ""))  # --ascend-deadline=2h is that of the run
+        keys.setdefault("", keys.get("run", ""))  # --ascend-deadline=2h is the deadline of the run
         for text in [given] if isinstance(given, str) else given or []:
             for part in re.split(rf",(?=(?:{'|'.join(filter(None, keys))})=)", text.strip()):
                 key, equals, value = part.partition("=")
@@ -224,19 +224,19 @@ def expand(namespace: argparse.Namespace) -> list[str]:
 
 
 def is_on(namespace: argparse.Namespace) -> bool:
-    """Whether this run tests an Ascend stack: ``--ascend`` is given, ``--help`` and ``--version`` are not."""
+    """Return whether this run tests an Ascend stack: ``--ascend`` is given, ``--help`` and ``--version`` are not."""
     return bool(getattr(namespace, "ascend", False)) and not (namespace.help or namespace.version)
 
 
 def unused_options(namespace: argparse.Namespace) -> list[str]:
-    """Return the options that were given without ``--ascend``, which would silently do nothing."""
+    """Return options given without ``--ascend``, which would silently do nothing."""
     if getattr(namespace, "ascend", False):
         return []
     return [name for name in names() if getattr(namespace, _attribute(name)) not in (None, False, [])]
 
 
 def only_looks(namespace: argparse.Namespace) -> bool:
-    """Whether no test will be executed, as with ``--collect-only``."""
+    """Return whether no test will be executed, as with ``--collect-only``."""
     names = ("collectonly", "setupplan", "setuponly", "showfixtures", "show_fixtures_per_test", "markers")
     return any(getattr(namespace, name, False) for name in names)
 
@@ -246,7 +246,7 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
     former = expand(namespace)
     found = {each.name: _value(each, getattr(namespace, _text_name(each)), invocation_folder) for each in _OWN}
     settings = emulated.read({each.name: getattr(namespace, _text_name(each)) for each in emulated.OPTIONS})
-    # The number of devices: with isolation, what pytest-xdist's -n says, if it is installed
+    # The number of devices: with isolation, pytest-xdist's -n, if xdist is installed
     processes = getattr(namespace, "numprocesses", None)
     cards: int | str = "auto" if processes in {"auto", "logical"} else int(processes or 0)
     found["suites"] = tuple(name.strip() for each in found["suites"] for name in each.split(",") if name.strip())
@@ -276,7 +276,7 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
 
 
 def _value(option: Field[Any], given: Any, invocation_folder: Path) -> Any:
-    """Return the value for the field of an option. Relative paths start where pytest was started."""
+    """Return the value for an option's field. Relative paths start at pytest's invocation folder."""
     as_value, texts = option.metadata["read"], given if isinstance(given, list) else [given]
     try:
         values = [as_value(each) if isinstance(each, str) else each for each in texts]
@@ -290,7 +290,7 @@ def _value(option: Field[Any], given: Any, invocation_folder: Path) -> Any:
 
 
 def _refuse_pairs(namespace: argparse.Namespace, suites: Sequence[str]) -> None:
-    """Raise UsageError for options that exclude each other, that need another, and for a suite that does not exist."""
+    """Raise UsageError for options that exclude each other, options that lack another, and unknown suites."""
     model, explores, library = namespace.ascend_model, namespace.ascend_explore, namespace.ascend_library
     if namespace.ascend_model_input and not model:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""A run in which child processes use the device: the parent's side, which reports to pytest and the log."""
+"""The parent of a run whose child processes use the device: it reports to pytest and the log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from pytest_ascend.verdict.evidence import finding
 if TYPE_CHECKING:
     from pytest_ascend.plugin.hooks import RunState
 
-#: If set, emulated devices are locked too. Otherwise each belongs to one process and needs no lock.
+#: If set, emulated devices are also locked. By default, each belongs to one process and needs no lock.
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
 
 
@@ -49,7 +49,7 @@ def run(state: RunState, session: pytest.Session) -> bool:
     assert state.recorder is not None  # noqa: S101  (workers of xdist are never isolated)
     named = os.environ.get(LOCKS_VARIABLE)
     locks, options = Locks(Path(named) if named else None), state.setup.options
-    # One device is the default if a test is not bundled, whose fixtures may expect one process.
+    # Default to one device if any test is not bundled: its fixtures may expect one process.
     wanted: int | str = options.cards or 1
     if not options.cards and all(CASE in item.stash and item.nodeid in state.bundled for item in session.items):
         expected_s = sum(state.recorder.durations.get(item.stash[CASE].id, USUAL_S) for item in session.items)
@@ -66,7 +66,7 @@ def run(state: RunState, session: pytest.Session) -> bool:
         if why and why != "stopped" and left:
             parent.lose(left, why)
             state.recorder.stopped = why
-        gc.freeze()  # no test ran in this process: pytest need not look for leaks among torch's objects
+        gc.freeze()  # no test ran in this process: skip torch's objects when pytest looks for leaks
         _note_cards(state.recorder, used, "after")
     if session.shouldfail:
         raise session.Failed(session.shouldfail)
@@ -86,10 +86,10 @@ def _note_cards(recorder: RunRecorder, cards: Sequence[Identity], when: str) -> 
 
 
 def _cards(setup: RunSetup, locks: Locks, wanted: int | str, ranks: int = 0) -> tuple[list[Card], tuple[int, ...]]:
-    """Lock the wanted number of cards, or as many as are free, and as many as there are ``ranks``.
+    """Lock the wanted number of cards, or as many as are free, and at least as many as there are ``ranks``.
 
-    Return the cards of the run, and the indices of the devices of the ranks, its own first. Raises DeviceUnavailable if
-    none is free, the one that was named is not, or the ranks need more than are free.
+    Return the cards of the run, and the device indices of the ranks, its own first. Raises DeviceUnavailable if none is
+    free, if the named one is not, or if the ranks need more than are free.
     """
     device, indices = setup.prepared.device, setup.prepared.indices
     named = wanted == 1 and ":" in setup.options.device
@@ -108,13 +108,13 @@ def _cards(setup: RunSetup, locks: Locks, wanted: int | str, ranks: int = 0) -> 
                 hint=f"wait for them, or name another device; the locks are in {locks.folder}",
             )
     if ranks > 1 and everything and not setup.options.ranks and not device.emulated:
-        ranks = max(2, len(taken))  # one for each card that is free
+        ranks = max(2, len(taken))  # one for each free card
     if ranks > 1 and len(taken) < min(ranks, len(indices)):
         raise DeviceUnavailable(
             f"distributed cases need {ranks} cards, and {len(taken)} of {len(indices)} on this machine are free",
             hint="wait for other runs, give --ascend-ranks=N for fewer, or leave these cases out: -k 'not distributed'",
         )
-    # More ranks than cards is what --ascend-ranks asked for: the devices that are missing say so.
+    # --ascend-ranks asked for more ranks than cards: the missing devices will report it.
     beyond = (each for each in range(ranks) if each not in taken and each not in indices)
     on = (*taken, *beyond)[:ranks] if ranks > 1 else ()
     return [Card(label=f"{device.kind}:{index}", index=index) for index in taken[:wanted]], on
@@ -128,13 +128,13 @@ class Parent:
         self._session = session
         self._cards = cards
         self._has_self_test = False
-        #: What a test gave to ``pytest.exit()``.
+        #: The code that a test passed to ``pytest.exit()``.
         self.exit_code: int | None = None
 
     # --- called by the supervisor ---
 
     def start(self, card: Card, *, alone: bool, deterministic: bool) -> Child:
-        """Fork a child, which has everything but the device."""
+        """Fork a child, in which everything but the device is ready."""
         threads, first = max(1, self._setup.prepared.threads // len(self._cards)), not self._has_self_test
         work = Work(
             self._session, card.index, alone=alone, deterministic=deterministic, self_test=first, threads=threads
@@ -142,7 +142,7 @@ class Parent:
         return start(work.live)
 
     def heard(self, card: Card, message: Mapping[str, Any]) -> None:
-        """Receive a child's other messages."""
+        """Handle a child's other messages."""
         if message.get("self_test") and not self._has_self_test:
             self._has_self_test = True
             self._recorder.note(codec.converted(message["self_test"], SelfTest, "self-test"))
@@ -166,14 +166,14 @@ class Parent:
             self._session.shouldstop, self.exit_code = str(message["stop"]), message["code"]
 
     def attempted(self, task: Task, attempt: Attempt) -> None:
-        """Record an attempt that another one follows, so that a resumed run counts it."""
+        """Record an attempt that will be followed by another, so that a resumed run counts it."""
         item = self._session.items[task.index]
         if CASE in item.stash:
             fields = structs.asdict(_recorded(_with_finding(attempt)))
             self._recorder.note(Attempted(case=item.stash[CASE].id, detail=attempt.detail, **fields))
 
     def decided(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
-        """Tell pytest, and through it the log."""
+        """Report the decision to pytest, and through it to the log."""
         item, last = self._session.items[task.index], attempts[-1]
         if decision is Decision.LOST:
             self.lose([task], f"{last.reason}, {len(attempts)} times")
@@ -187,7 +187,7 @@ class Parent:
                 outcome = Errored(reason=reason, detail=detail)
                 listed = tuple(map(_recorded, attempts)) if len(attempts) > 1 else ()
                 record = ResultRecord.of(case, node_id, outcome, attempts=listed)
-            shown = "\n".join(detail.splitlines()[:30])  # on the terminal; the log and the page have all
+            shown = "\n".join(detail.splitlines()[:30])  # on the terminal; the log and the page have all lines
             reports = [_report(item, f"errored: {reason}\n{shown}", "errored" if case else "", record)]
         else:
             told = list(map(_with_finding, attempts)) if len(attempts) > 1 else attempts
@@ -203,7 +203,7 @@ class Parent:
         self._recorder.note(Quarantined(card=card.label, reason=card.quarantined))
 
     def stopping(self) -> bool:
-        """Whether pytest wants to stop: -x, --maxfail, pytest.exit()."""
+        """Return whether pytest wants to stop: -x, --maxfail, pytest.exit()."""
         return bool(self._session.shouldstop or self._session.shouldfail)
 
     # --- the rest ---
@@ -213,7 +213,7 @@ class Parent:
         options, recorder = self._setup.options, self._recorder
         tasks, lengths = [], defaultdict[str, float](float)
         for index, item in enumerate(self._session.items):
-            # Machines are shared, and kernels may be compiled again; the first one on a fresh NPU for minutes.
+            # Machines are shared and kernels may be recompiled; the first one on a fresh NPU takes minutes.
             case, group, usual_s = item.stash.get(CASE, None), "", 900.0
             if case and case.id in recorder.recorded:
                 usual_s = 60.0 + 20.0 * recorder.recorded[case.id]
@@ -221,10 +221,10 @@ class Parent:
             if case is None:
                 tasks.append(Task(index, limit_s, is_case=False))
                 continue
-            # An operator's first call in a process loads and, if it is called by its name, compiles it: for minutes.
+            # An operator's first call in a process loads it and, if called by name, compiles it, for minutes.
             first_s = 0.0 if options.case_deadline_s else 240.0
             if item.nodeid in self._bundled:
-                # Its tests share results: those of an operator or model, or the ranks.
+                # Tests of a group share results: those of an operator or model, or the ranks.
                 group = case.suite if case.suite == DISTRIBUTED else f"{case.suite}/{case.subject}"
                 lengths[group] += recorder.durations.get(case.id, USUAL_S)
             repeats = case.property in EQUAL_BITS
@@ -232,14 +232,14 @@ class Parent:
                 Task(index, limit_s, subject=case.subject, first_s=first_s, deterministic=repeats, group=group)
             )
         if len(self._cards) > 1:
-            # Long groups go first, so that no card waits for another at the end; a user's tests keep their order,
-            # which their fixtures may rely on.
+            # Long groups go first, so that no card waits for another at the end. A user's tests keep their order, since
+            # their fixtures may rely on it.
             tasks.sort(key=lambda task: (-lengths[task.group], task.group))
-        # Tests that need another kind of process go last, so that few processes are started.
+        # Tests that need another kind of process go last, so that fewer processes are started.
         return sorted(tasks, key=lambda task: task.deterministic)
 
     def earlier_attempts(self) -> dict[int, list[Attempt]]:
-        """Return the attempts of an earlier part of this run at cases that it did not decide."""
+        """Return an earlier part's attempts at cases that it did not decide."""
         found = defaultdict[int, list[Attempt]](list)
         indices = {item.stash[CASE].id: i for i, item in enumerate(self._session.items) if CASE in item.stash}
         for event in self._recorder.events:
@@ -262,7 +262,7 @@ def _with_reason(attempt: Attempt) -> str:
 
 
 def _with_finding(attempt: Attempt) -> Attempt:
-    """Return an attempt whose reason is what its answer found: a flaky case may not show it again."""
+    """Return an attempt with its finding as the reason: a flaky case may not show the finding again."""
     found = (dict(each["user_properties"]).get(RECORD_PROPERTY) for each in attempt.payloads)
     records = (codec.converted(each, ResultRecord, "record") for each in found if each)
     return replace(attempt, reason=attempt.reason or next(map(finding, records), ""))
@@ -274,7 +274,7 @@ def _recorded(attempt: Attempt) -> AttemptRecord:
 
 
 def _amend(reports: Sequence[pytest.TestReport], decision: Decision, attempts: Sequence[Attempt]) -> None:
-    """Add earlier attempts to the record, and make a flaky case flaky for pytest too."""
+    """Add earlier attempts to the record, and mark a flaky case as flaky for pytest too."""
     is_flaky = decision is Decision.FLAKY
     counted = (each for each in attempts if each.counts)
     answers = "; then: ".join(f"{each.result} ({each.reason})" if each.reason else each.result for each in counted)

@@ -1,4 +1,4 @@
-"""From ``--ascend-device`` to a device that works, before anything imports torch."""
+"""From ``--ascend-device`` to a working device, before anything imports torch."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from pytest_ascend.device.npu import Npu
 
 
-#: Symptoms of an NPU that does not start, and what to do; the first match counts.
+#: Symptoms of an NPU that does not start, with remedies; the first match counts.
 REMEDIES: list[tuple[str, str]] = table("plugin/remedies.json")
 OTHERWISE = "see that 'python -c \"import torch_npu\"' works and that npu-smi info lists the device"
-#: Hint where the emulated device does not come up.
+#: Hint if the emulated device does not start.
 EMULATED = (
     "install what it runs, pip install 'pytest-ascend[emulated]'; or, if the soc version is unsupported, the torch_npu "
     "there does not know the chip: emulate another"
@@ -43,13 +43,12 @@ EMULATE = "to test without an NPU, say so: --ascend-device=emulated"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """A working device. ``chip`` is its name, "" if not asked yet; ``notice`` is a prominent message.
+    """A working device. ``chip`` is its name, "" if not queried yet; ``notice`` is a prominent message.
 
-    ``numerics``: the pinned settings that change numbers on a chip; ``emulator``: the settings of the emulated device,
-    None for a real one.
-    ``isolated``: only child processes use it; this process has not. ``indices`` are the devices that a run may use, the
-    preferred one first; ``threads`` is torch's own number of threads. ``identities`` are the cards by torch's index, in
-    every numbering; none if they have no other number.
+    ``numerics``: the pinned settings that affect numerical results on a chip; ``emulator``: the settings of the
+    emulated device, None for a real one. ``isolated``: only child processes use it; this process has not. ``indices``
+    are the devices that a run may use, the preferred one first; ``threads`` is torch's default number of threads.
+    ``identities`` are the cards by torch's index, in every numbering; empty if they have no other number.
     """
 
     device: Device
@@ -63,7 +62,7 @@ class Prepared:
     identities: tuple[Identity, ...] = ()
 
     def identity(self, index: int) -> Identity:
-        """Return the card with this index in every known numbering."""
+        """Return the identity of the card with this index, in every known numbering."""
         return self.identities[index] if index < len(self.identities) else Identity(index=index, logical=index)
 
 
@@ -72,13 +71,13 @@ def prepare(text: str, *, settings: EmulatorSettings, isolation: str) -> Prepare
 
     With ``isolation`` "on", and with "auto" on devices that may crash, this process does not use the device.
     ``settings`` are those of the emulated device; their number of devices applies to every kind. Raises UsageError for
-    a device that does not exist or faults on one that is real, DeviceUnavailable where the device, or one that the
-    machine has signs of, does not work.
+    an unknown device or for faults on a real one, DeviceUnavailable if the device, or one that the machine shows signs
+    of, does not work.
     """
     request = parse(text)
     found = tuple(signs()) if request.kind in ("auto", "npu") else ()
     kind, is_emulated = request.kind, os.environ.get(EMULATED_VARIABLE) == "1"
-    if kind == "npu" and is_emulated:  # which is never taken for an NPU
+    if kind == "npu" and is_emulated:  # an emulated device is never taken for an NPU
         raise DeviceUnavailable(
             f"--ascend-device=npu was asked for, and this process runs on the emulated CANN ({EMULATED_VARIABLE}=1)",
             hint="start it without 'pytest-ascend emulate', or leave --ascend-device out",
@@ -142,7 +141,7 @@ def _device_facts(npu: Npu, count: int) -> dict[str, Any]:
 
 
 def _device_facts_in_child(npu: Npu, count: int = 0) -> dict[str, Any]:
-    """Query the device in a child process, with the arithmetic pinned as in every process of the run.
+    """Query the device in a child process, with numerics pinned as in every process of the run.
 
     Without ``count``, the process opens no other card (:func:`show_only`).
     """
@@ -190,7 +189,7 @@ def _npu(request: Request, found: Sequence[Sign], *, isolated: bool) -> Prepared
 def _comes_up(name: str, *, hint: str) -> Iterator[None]:
     """Turn any exception of the stack in this process into DeviceUnavailable.
 
-    Warnings during import are no failures, even if the tests turn warnings into errors.
+    Warnings during import are not failures, even if the tests turn warnings into errors.
     """
     try:
         with warnings.catch_warnings():
@@ -199,7 +198,7 @@ def _comes_up(name: str, *, hint: str) -> Iterator[None]:
     except Exception as error:
         causes: list[str] = []
         cause: BaseException | None = error
-        while cause is not None:  # torch itself says only that a backend does not load
+        while cause is not None:  # torch itself only says that a backend does not load
             causes.append(f"{type(cause).__name__}: {cause}")
             cause = cause.__cause__
         message = f"{name} does not come up in this process: {', because of '.join(causes)}"
@@ -208,7 +207,7 @@ def _comes_up(name: str, *, hint: str) -> Iterator[None]:
 
 def _other(request: Request, devices: int) -> Prepared:
     if importlib.util.find_spec("torch_npu"):
-        # torch would load torch_npu by itself, and fail where there is no CANN.
+        # torch would autoload torch_npu, and fail without CANN.
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
         if "torch_npu" not in sys.modules:
             try:

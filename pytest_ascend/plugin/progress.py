@@ -1,4 +1,4 @@
-"""Progress on the terminal: one live line on a screen, an occasional line in the log of a CI job."""
+"""Progress on the terminal: one live line on a screen, an occasional line in a CI log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pytest_ascend.verdict.summary import ORDER
 
 
 class Progress:
-    """Follows a run. ``weights_s`` has every case that must run, by id, with its expected time in seconds."""
+    """Follows a run. ``weights_s`` maps the id of every case that must run to its expected time in seconds."""
 
     def __init__(self, weights_s: Mapping[str, float], started: float) -> None:
         self._left = dict(weights_s)
@@ -37,7 +37,7 @@ class Progress:
         self._left.pop(record.case.id, None)
         self._counts[record.outcome.name] += 1
         used = evidence.limit_used(record)
-        # Deviations are listed anyway, and known ones would stay here throughout.
+        # Deviations are listed anyway, and known ones would stay here for the whole run.
         if used is not None and used > self._worst[0] and record.outcome.name == Passed.name:
             self._worst = (used, record.case.id)
 
@@ -45,7 +45,7 @@ class Progress:
         """Return the progress in one line; ``now`` is on the clock of the start, in seconds."""
         left_s, passed_s = sum(self._left.values()), now - self._started
         done_s, parts = self._total_s - left_s, [f"{self._total - len(self._left):,} of {self._total:,} cases"]
-        # the first cases include common costs, and do not predict the others
+        # the first cases include one-time costs and do not predict the others
         if self._left and passed_s >= 10.0 and done_s >= 0.05 * self._total_s:
             parts.append(f"about {figures.duration(max(passed_s / done_s * left_s, 1.0))} left")
         shown = (name for name in ORDER if name not in {"passed", "waived", "not-emulated", "not-judged"})
@@ -72,7 +72,7 @@ class ProgressLine:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
-        """Take over the line that pytest would fill with dots, which a live line would overwrite."""
+        """Take over the line that pytest would fill with dots, and which a live line would overwrite."""
         verbosity, is_bundled = self._config.get_verbosity(), self._recorder.setup.scope != selection.OWN
         self._terminal = self._config.pluginmanager.get_plugin("terminalreporter") if verbosity >= 0 else None
         self._is_live = bool(self._terminal and self._terminal.isatty and verbosity == 0)
@@ -84,7 +84,7 @@ class ProgressLine:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_teststatus(self, report: Any) -> Generator[None, Any, Any]:
-        """Suppress the output for single cases while the live line shows all; they are counted as usual."""
+        """Suppress the output of single cases while the live line covers all; they are counted as usual."""
         status = yield
         return (status[0], "", "") if status and self._speaks_for_all and hasattr(report, "when") else status
 
@@ -99,7 +99,7 @@ class ProgressLine:
             weights = {case.id: known.get(case.id, shards.USUAL_S) for case in self._recorder.cases}
             self._progress = Progress(weights, self._shown)
         self._progress.take(found)
-        # Beside pytest's own lines, ours would break them.
+        # Our lines would break pytest's own.
         if not self._speaks_for_all or now - self._shown < (LIVE_EVERY_S if self._is_live else LOG_EVERY_S):
             return
         self._shown = now
@@ -123,9 +123,9 @@ class ProgressLine:
 def folded(terminal: Any, bundled: Collection[str], *, all_warnings: bool) -> Iterator[int]:
     """Keep failures and warnings of these tests out of pytest's own summary; yield the number of warnings.
 
-    They are in the run log and on the page, and on the terminal by cause. pytest's last line still counts them.
+    They are in the run log, on the page and, by cause, on the terminal. pytest's last line still counts them.
     """
-    # pytest's short summary has these, and our own.
+    # Categories of pytest's short summary, and our own.
     names = ("failed", "error", "warnings", "unsupported", "fallback", "flaky", "waived", "not-emulated")
     kept = {name: list(terminal.stats[name]) for name in names if name in terminal.stats}
     shown, warned = dict[str, list[Any]](), 0

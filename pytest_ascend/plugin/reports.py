@@ -1,4 +1,4 @@
-"""Records in pytest's reports, the effect of errors on them, and the output for JUnit XML and pytest-html.
+"""Records in pytest's reports, how errors change them, and the output for JUnit XML and pytest-html.
 
 Outcome and record are passed on as builtins, which can be sent between any processes.
 """
@@ -26,20 +26,20 @@ from pytest_ascend.system.errors import AscendError
 from pytest_ascend.system.text import one_line
 from pytest_ascend.verdict.columns import columns_of
 
-#: Longest reason that is kept of a test's own words.
+#: Longest reason, in characters, taken from a test's own message.
 REASON_CHARACTERS = 300
-#: Names of outcomes and records in pytest's reports, which may come from other processes.
+#: Property names of outcomes and records in pytest's reports, which may come from other processes.
 OUTCOME_PROPERTY = "ascend_outcome"
 RECORD_PROPERTY = "ascend"
 _LETTERS = {"n": "not-emulated", "u": "unsupported", "b": "fallback", "y": "flaky", "w": "waived"}
-#: The terminal's name of outcomes that pytest does not have: category, letter, word.
+#: Terminal names of outcomes that pytest does not have: category, letter, word.
 STATUS = {"errored": ("error", "E", "ERROR")} | {
     name: (name, letter, name.upper()) for letter, name in _LETTERS.items()
 }
 
 
 def as_builtins(record: ResultRecord) -> dict[str, Any]:
-    """Return a record as builtins; one with anything but data becomes errored, with the reason."""
+    """Return a record as builtins; a record with anything but data becomes errored, with the reason."""
     try:
         found: dict[str, Any] = to_builtins(record)
     except TypeError as error:
@@ -60,13 +60,13 @@ def record_of(report: pytest.TestReport | pytest.CollectReport) -> ResultRecord 
 
 
 def restate(report: pytest.TestReport, outcome: Outcome, *, is_short: bool = False) -> None:
-    """Make pytest's report agree with the outcome: only a pass looks like one, and no pass like a skip.
+    """Make pytest's report agree with the outcome: only a pass looks like a pass, and a pass never like a skip.
 
-    ``is_short`` omits tracebacks without the user's code: only the finding is shown.
+    ``is_short`` omits tracebacks without the user's code and shows only the finding.
     """
     report.user_properties.append((OUTCOME_PROPERTY, outcome.name))
     if outcome.name == "not-judged":
-        return  # it is what pytest says
+        return  # pytest's report already agrees
     if outcome.name in ("not-emulated", "waived"):
         report.outcome = "skipped"
         report.longrepr = (report.location[0], report.location[1] or 0, outcome.reason)
@@ -95,7 +95,7 @@ class Integrations:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Replace the record by what other plugins can read."""
+        """Replace the record by properties that other plugins can read."""
         record = record_of(report)
         if record is None:
             return
@@ -124,11 +124,11 @@ class Integrations:
 def note_error(
     context: CaseContext, error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]
 ) -> None:
-    """Set the outcome of an exception in ``context``; ``missing`` are operators that the emulated device lacked."""
+    """Set the outcome of an exception in ``context``; ``missing`` are the operators absent from the emulated device."""
     context.error_outcome = outcome = _outcome(context, error, report, device, missing)
     if isinstance(error, AscendError) or not isinstance(outcome, (Errored, Unsupported)):
         return
-    # Explain the error in front of its raw message, which is kept.
+    # Put the explanation before the raw message, which is kept.
     found = diagnose(type(error).__name__, str(error))
     if found.kind == MEMORY:
         from pytest_ascend.diagnosis import memory  # noqa: PLC0415  (needed in this case only)
@@ -142,7 +142,7 @@ def note_error(
 def _outcome(
     context: CaseContext, error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]
 ) -> Outcome:
-    if context.is_own:  # what pytest makes of it counts
+    if context.is_own:  # pytest's own outcome counts
         if hasattr(report, "wasxfail") and report.skipped:
             return NotJudged(reason=f"expected to fail: {report.wasxfail or one_line(str(error))}"[:REASON_CHARACTERS])
         if isinstance(error, pytest.skip.Exception):

@@ -1,6 +1,6 @@
 """Planted errors that the judge of this run must detect, and correct results that it must accept.
 
-A loosened, broken or replaced judge is noticed before the first case, and the log of every run says so.
+A loosened, broken or replaced judge is noticed before the first case; the log of every run records the score.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_ascend.runlog.contents import SelfTest
 
 T: TypeAlias = torch.Tensor
 
-#: Name -> dtype of the result, and the planted error.
+#: Name -> dtype of the result, and the function that plants the error.
 PLANTED: Mapping[str, tuple[torch.dtype, Callable[[T], T]]] = {
     "one element of 1,000 is wrong": (torch.float32, partial(with_one, place=617, number=12.5)),
     "the last element is left over": (torch.float32, partial(with_one, place=-1, number=0.0)),
@@ -36,21 +36,21 @@ PLANTED: Mapping[str, tuple[torch.dtype, Callable[[T], T]]] = {
     "one integer is off by one": (torch.int64, lambda x: with_one(x, 5, float(x.view(-1)[5]) + 1)),
     "one truth is false": (torch.bool, lambda x: with_one(x, 7, not bool(x.view(-1)[7]))),
 }
-#: What one of the right numbers is, by the name of an error.
+#: Value that one of the correct numbers gets, by the name of an error.
 _AMONG = {
     "a NaN is dropped": math.nan,
     "an infinity has the other sign": math.inf,
     "an infinity is saturated": math.inf,
 }
-#: Correct results, each of another dtype.
+#: Dtypes of the correct results, one each.
 CORRECT = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
 
 
 def score(standard: str) -> SelfTest:
-    """Have the judge look at every planted error and every correct result; ``standard`` is "" for the default rule.
+    """Run the judge on every planted error and every correct result; ``standard`` is "" for the default rule.
 
     Return the event of the run log: how many errors were ``planted`` and ``detected``, how many results are
-    ``correct``, and what was judged wrongly (``missed``).
+    ``correct``, and which were judged wrongly (``missed``).
     """
     unseen = [name for name, (dtype, change) in PLANTED.items() if _agrees(dtype, name, change, standard)]
     accused = [str(dtype) for dtype in CORRECT if not _agrees(dtype, "", torch.clone, standard)]

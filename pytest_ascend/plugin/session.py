@@ -49,9 +49,9 @@ DISTRIBUTED = "distributed"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSetup:
-    """What is fixed before collection. ``suites`` is the bundled folder, ``scope`` the selected part of it.
+    """Settings fixed before collection. ``suites`` is the bundled folder, ``scope`` the selected part of it.
 
-    ``paths`` and ``narrowed_by``, options that exclude tests, are what pytest was told to run, as given.
+    ``paths`` and ``narrowed_by`` (options that exclude tests) are pytest's arguments, as given.
     """
 
     options: Options
@@ -61,32 +61,32 @@ class RunSetup:
     suites: Path
     prepared: Prepared
     expectations: Expectations = field(default_factory=Expectations)
-    #: The indices of the devices that distributed cases run on, once they are locked.
+    #: Indices of the devices of distributed cases, once they are locked.
     rank_devices: tuple[int, ...] = ()
-    #: When the process of the run began, by ``time.monotonic``: its first imports are part of its time.
+    #: Start of the process, by ``time.monotonic``: its first imports count as part of the run's time.
     began: float = field(default_factory=process_began)
 
     def deadline(self, cases: int) -> float:
-        """Return the deadline of the cases, by ``time.monotonic``; the remaining time is for the end of the run."""
+        """Return the deadline of the cases, by ``time.monotonic``; the remaining time is for finishing the run."""
         whole_s = self.options.deadline_s
-        # Ending the children, and judging a record and writing a row of the page (0.4 ms on an idle core) for each.
+        # To end the children and, per case, judge a record and write a row of the page (0.4 ms on an idle core).
         ending_s = min(2.0 + 0.001 * cases, whole_s / 2)
         return self.began + whole_s - ending_s if whole_s else float("inf")
 
     def concerns(self, case: Case) -> bool:
-        """Whether a case belongs to the level and to the device of this run; distributed ones need several devices."""
+        """Return whether a case fits the level and device of this run; distributed ones need several devices."""
         if case.suite == DISTRIBUTED and not self.ranks:
             return False
         return concerns(case, self.options.level, self.prepared.device.kind)
 
     def whole(self, collected: CollectedCases) -> tuple[tuple[Case, ...], str]:
-        """Plan the run, including all shards: the cases that must run, and why these are not all, "" if they are."""
+        """Plan the run, including all shards: the cases that must run, and why these are not all, or ""."""
         frozen, level, by = filter(self.concerns, manifest.load(self.suites)), self.options.level, self.narrowed_by
         return plan(collected, frozen, level=level, scope=self.scope, paths=self.paths, narrowed_by=by)
 
     def usual_cards(self, expected_s: float) -> int:
-        """Return the default number of devices: one, but of emulated ones in a long run as many as processors allow."""
-        is_long = expected_s > 4.0  # the process of another takes a second to start
+        """Return the default number of devices: one, or for a long emulated run as many as the processors allow."""
+        is_long = expected_s > 4.0  # starting another process takes a second
         cards = min(len(os.sched_getaffinity(0)), len(self.prepared.indices))
         return cards if is_long and self.prepared.device.emulated else 1
 
@@ -94,11 +94,11 @@ class RunSetup:
     def ranks(self) -> int:
         """How many ranks distributed cases run on: one for each card of the run; 0 with one card.
 
-        Unless the user asked for another number; an emulated device has ranks of its own.
+        The user may ask for another number; an emulated device has its own number of ranks.
         """
         if self.rank_devices or self.options.ranks:
             return len(self.rank_devices) or self.options.ranks
-        if self.prepared.device.emulated:  # two show almost everything, four what needs more than one neighbour
+        if self.prepared.device.emulated:  # two find almost everything, four what needs several neighbours
             return 4 if self.options.level == "full" else 2
         cards, count = self.options.cards, len(self.prepared.indices)
         count = count if isinstance(cards, str) else min(cards, count)
@@ -106,7 +106,7 @@ class RunSetup:
 
     @property
     def expected_by(self) -> tuple[Path, ...]:
-        """The files of known deviations: the bundled one, then the user's."""
+        """Files of known deviations: the bundled one, then the user's."""
         bundled = folder("baselines") / expectations.NAME
         return (bundled, *self.options.expectations) if bundled.exists() else self.options.expectations
 
@@ -116,7 +116,7 @@ class RunSetup:
         return collect(device.kind, emulated=device.emulated, chip=self.prepared.chip)
 
     def timing(self) -> Settings:
-        """Return what changes times: cards in use at once, torch's threads while work is timed, numerics, variables."""
+        """Return what affects timing: cards in use at once, torch's threads during timing, numerics, variables."""
         import torch
 
         prepared, threads = self.prepared, 1
@@ -131,7 +131,7 @@ class RunSetup:
 
 
 class RunRecorder:
-    """Keeps the records of a run, in the process that pytest was started as."""
+    """Keeps the records of a run, in pytest's main process."""
 
     def __init__(self, setup: RunSetup) -> None:
         self.setup = setup
@@ -139,9 +139,9 @@ class RunRecorder:
         self.summary: Summary | None = None
         self.stopped = ""
         self.no_page = ""
-        #: Lines that C++ wrote past pytest's capturing, with their counts.
+        #: Lines that C++ wrote around pytest's capturing, with their counts.
         self.output: Counter[str] = Counter()
-        #: Durations of cases, for their order; and those recorded on this stack, for deadlines.
+        #: Durations of cases, to order them; and those recorded on this stack, for deadlines.
         self.durations: Mapping[str, float] = {}
         self.recorded: Mapping[str, float] = {}
         self._collected = CollectedCases(cases={})
@@ -174,7 +174,7 @@ class RunRecorder:
         self.recorded = recorded(self.setup.options.report, self.stack)
         seen = {} if self.stack.emulated else measured.durations_s(self.stack.chip)
         self.durations = {**shards.load(self.setup.suites), **seen, **self.recorded}
-        # Now, since the folder of the earlier run may be the one that this run writes to.
+        # Read now: the folder of the earlier run may be the one that this run writes to.
         self._against = summarise(read(against)) if (against := self.setup.options.against) else None
         begin = RunLog.resume if self.setup.options.resume else RunLog.create
         self._log = begin(self.setup.options.report / LOG, self._header(collected))
@@ -182,7 +182,7 @@ class RunRecorder:
         return True
 
     def _stamp(self, log: RunLog, *, may_fail: bool = False) -> None:
-        """If the user named an authority, record that it stamped the last line, or why it did not."""
+        """Record that the timestamping authority, if the user named one, stamped the last line, or why it did not."""
         authority, answer, reason = self.setup.options.timestamp, "", ""
         if not authority:
             return
@@ -205,12 +205,12 @@ class RunRecorder:
             self._log.note(event)
 
     def lose(self, cases: Sequence[str], why: str) -> None:
-        """Record which cases did not run: many in one line, since each line waits for the disk; 4 MiB at most."""
+        """Record which cases did not run: many per line, since each line waits for the disk; 4 MiB at most."""
         for first in range(0, len(cases), 10_000):
             self.note(contents.Lost(cases=tuple(cases[first : first + 10_000]), reason=why))
 
     def take(self, record: ResultRecord) -> None:
-        """Write the record of one case. If a case is tried again, the first try counts."""
+        """Write the record of one case. If a case runs again, the first record counts."""
         if self._log is not None and record.case.id in self._log.waiting:
             self._log.append(record)
 
@@ -228,7 +228,7 @@ class RunRecorder:
         if self._log is None or self.summary is not None:
             return exit_status
         is_late = time.monotonic() > self.setup.deadline(len(self.cases))
-        # An interruption, an internal error, a wrong usage and a test's pytest.exit() take precedence over a verdict.
+        # An interruption, an internal error, a usage error and a test's pytest.exit() take precedence over a verdict.
         ended = exit_status in (0, 1, 5)
         if ended and is_late and self._log.waiting and not self.stopped:
             self.stopped = "the deadline of the run passed"
@@ -236,7 +236,7 @@ class RunRecorder:
         ended = ended and not self.stopped
         self.summary = summarise(self._log.contents(ended=ended))
         if ended:
-            self._stamp(self._log, may_fail=True)  # a run of hours is kept even if the authority does not answer
+            self._stamp(self._log, may_fail=True)  # keep a run of hours even if the authority does not answer
             self._log.finish(self.summary.footer(now()))
         self._log.close()
         try:
@@ -293,7 +293,7 @@ class RunRecorder:
 
 
 def header_lines(setup: RunSetup, stack: Stack, diagnosis: Diagnosis | None = None) -> Iterator[str]:
-    """Yield the lines at the top of the terminal: what is tested."""
+    """Yield the header lines for the terminal: what is tested."""
     prepared, options = setup.prepared, setup.options
     where = f"{prepared.device.label} ({prepared.chip})" if prepared.chip else prepared.device.label
     if prepared.emulator and prepared.emulator.numerics != "exact":

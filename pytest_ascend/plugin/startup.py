@@ -27,7 +27,7 @@ def one_clear_message() -> Iterator[None]:
     try:
         yield
     except DeviceUnavailable as error:
-        # Before it is configured, pytest cannot exit with a code of our own.
+        # Before it is configured, pytest cannot exit with a custom code.
         sys.stderr.write(f"ERROR: {visible(str(error))}\n")
         raise SystemExit(error.exit_code) from None
     except AscendError as error:
@@ -61,10 +61,10 @@ def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
         _put(namespace, args, suites / instead)
     paths = tuple(namespace.file_or_dir)
     scope = selection.scope(paths, suites, here)
-    # Cases of others may compute for days, or end their process.
+    # Third-party cases may compute for days, or end their process.
     isolation = "on" if settings.cases and settings.isolation == "auto" else settings.isolation
     prepared = prepare(settings.device, settings=settings.emulator, isolation=isolation)
-    if settings.standard:  # after the device was started
+    if settings.standard:  # only after the device has started
         from pytest_ascend import precision  # noqa: PLC0415  (loads torch)
 
         precision.standard_of(settings.standard)

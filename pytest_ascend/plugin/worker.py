@@ -1,4 +1,4 @@
-"""A child process of an isolated run: it uses one card, runs the tests that it is sent, and reports."""
+"""A child process of an isolated run: it uses one card, runs the tests that the parent sends, and reports."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from pytest_ascend.run import benchmarked
 from pytest_ascend.run.case_context import lost
 from pytest_ascend.system.programs import give_back, resident_bytes
 
-#: Bytes that may stay allocated after a case: devices and libraries keep some by themselves.
+#: Bytes that may stay allocated after a case: devices and libraries keep some themselves.
 LEFT_BEHIND_BYTES = 2**20
-#: Bytes by which a child grows before freed memory is given back: that takes a while.
+#: Growth of a child, in bytes, after which freed memory is returned to the system, which takes a while.
 TRIM_BYTES = 2**30
 
 
 @dataclass(eq=False)
 class Work:
-    """A child, and the plugin that sends pytest's reports to the parent. ``index`` is its device's.
+    """A child, and the plugin that sends pytest's reports to the parent. ``index`` is the index of its device.
 
     ``alone`` makes launches blocking. ``deterministic`` is set before the first operator: CANN reads only the first
     setting of a thread.
@@ -45,10 +45,10 @@ class Work:
     deterministic: bool
     self_test: bool
     threads: int
-    #: The outcome of the current case, and pytest's reports of it, which go to the parent in one message.
+    #: Outcome of the current case, and pytest's reports of it, sent to the parent in one message.
     answer: str = "passed"
     reports: list[Any] = field(default_factory=list)
-    #: Registering replays all warnings since the start of the run, which the parent already has.
+    #: Registration replays all warnings since the start of the run, which the parent already has.
     listens: bool = False
     channel: Channel = field(init=False)
 
@@ -56,9 +56,9 @@ class Work:
         """Run the child: report the device's health, then run what the parent sends."""
         self.channel, config = channel, self.session.config
         state = config.stash[STATE]
-        if self.alone:  # synchronous launches raise an error where it is caused
+        if self.alone:  # with synchronous launches, an error is raised where it is caused
             os.environ.update(ASCEND_LAUNCH_BLOCKING="1", CUDA_LAUNCH_BLOCKING="1")
-        if uses_ranks(self.session):  # their host is forked before this process uses its device
+        if uses_ranks(self.session):  # the process that hosts the ranks is forked before this one uses its device
             from pytest_ascend.distributed.ranks import Ranks  # noqa: PLC0415  (needed by few runs)
 
             kind, devices = state.device.kind, state.setup.rank_devices
@@ -83,7 +83,7 @@ class Work:
     def _obey(self, device: Device, beside: BinaryIO) -> None:
         channel, items = self.channel, self.session.items
         trimmed, held, goes_on = 0, device.allocated_bytes(), True
-        benchmarked.taken(self.session.config)  # what others measured, of which the parent knows
+        benchmarked.taken(self.session.config)  # discard what other processes measured: the parent has it
         while "run" in (message := channel.receive()):
             if message["ahead"] and not goes_on:
                 continue
@@ -99,7 +99,7 @@ class Work:
                 if held - before >= LEFT_BEHIND_BYTES:
                     for name in ("last_exc", "last_value", "last_traceback"):  # a failed test's frames, kept for pdb
                         setattr(sys, name, None)
-                    gc.collect()  # without what nothing refers to
+                    gc.collect()  # free what nothing refers to any more
                     held = device.allocated_bytes()
                 if held - before >= LEFT_BEHIND_BYTES:
                     channel.send(left_bytes=held - before, index=index)
@@ -113,7 +113,7 @@ class Work:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep a report for the parent."""
-        record = dict(report.user_properties).get(RECORD_PROPERTY)  # still builtins, on its way to the parent
+        record = dict(report.user_properties).get(RECORD_PROPERTY)  # still builtins, on the way to the parent
         if isinstance(record, Mapping):
             self.answer = str(record["outcome"])
         elif report.failed:
@@ -132,13 +132,13 @@ class Work:
 
 
 def _come_up(device: Device, threads: int, *, deterministic: bool) -> str:
-    """Use the device for the first time in this process; return what is wrong with it, "" for nothing."""
+    """Use the device for the first time in this process; return an error message, "" if it works."""
     import torch  # noqa: PLC0415  (loaded by the parent)
 
     torch.set_num_threads(threads)
     if deterministic:
-        torch.set_deterministic_debug_mode("warn")  # the usual function imports torch's compiler: a second
-        # A case poisons memory to see who reads it, so it must not be filled.
+        torch.set_deterministic_debug_mode("warn")  # the usual function imports torch's compiler, which takes a second
+        # Some cases poison memory to detect reads of it, so deterministic mode must not fill it.
         if fills := getattr(torch.utils, "deterministic", None):  # torch 2.1 never does
             fills.fill_uninitialized_memory = False
     try:
@@ -150,12 +150,12 @@ def _come_up(device: Device, threads: int, *, deterministic: bool) -> str:
 
 
 def _health_of(device: Device) -> str:
-    """Run a computation with a known result on the device; return what is wrong, "" for nothing."""
+    """Run a computation with a known result on the device; return an error message, "" if it is right."""
     return lost(device).partition("\n")[0][:300]
 
 
 def _trimmed(before: int) -> int:
-    """Return the size of the process when freed memory was last given back: where it had grown by TRIM_BYTES."""
+    """Return memory to the system if the process grew by TRIM_BYTES; return its size when that was last done."""
     if resident_bytes() - before < TRIM_BYTES:
         return before
     give_back()
@@ -166,11 +166,11 @@ def _trimmed(before: int) -> int:
 def _away_from_the_terminal(config: pytest.Config, beside: BinaryIO, *, has_own_tests: bool) -> Iterator[None]:
     """Keep this process off the terminal: the parent reports, and output is captured into separate files.
 
-    What C++ writes past pytest's capturing, such as between tests, goes to ``beside``; with ``-s``, to the terminal.
+    What C++ writes around pytest's capturing, such as between tests, goes to ``beside``; with ``-s``, to the terminal.
     """
     manager = config.pluginmanager
-    # These write to the terminal or to files, in the parent; and pytest's handler of messages visits all of torch's
-    # loggers six times a test, which no bundled case looks at.
+    # These plugins write to the terminal or to files, in the parent; pytest's logging handler visits all of torch's
+    # loggers six times a test, and no bundled case reads it.
     for name in ("terminalreporter", "ascend-progress", "ascend-integrations", "logging-plugin"):
         if manager.has_plugin(name) and not (has_own_tests and name == "logging-plugin"):
             manager.unregister(name=name)
@@ -186,5 +186,5 @@ def _away_from_the_terminal(config: pytest.Config, beside: BinaryIO, *, has_own_
 
 
 def uses_ranks(session: pytest.Session) -> bool:
-    """Whether a collected test runs on several cards."""
+    """Return whether a collected test runs on several cards."""
     return any("_ascend_ranks" in getattr(item, "fixturenames", ()) for item in session.items)
