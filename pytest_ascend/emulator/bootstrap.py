@@ -21,17 +21,17 @@ DEFAULTS = EmulatorSettings()
 
 
 class BeforeTorchNpu(MetaPathFinder):
-    """Makes room for the settings of torch_npu when its libraries are about to be loaded: torch's are by then."""
+    """Frees setting names for torch_npu just before its libraries are loaded: torch's libraries are loaded by then."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
-        """Find nothing, but look out for torch_npu's first library."""
+        """Find nothing, but act when torch_npu's first library is imported."""
         if fullname == "torch_npu._C":
             sys.meta_path.remove(self)
             library(CLASH)
 
 
 def is_active() -> bool:
-    """Whether this process uses the emulated CANN."""
+    """Return whether this process uses the emulated CANN."""
     return os.environ.get(EMULATED_VARIABLE) == "1"
 
 
@@ -45,7 +45,7 @@ def environment(settings: EmulatorSettings = DEFAULTS) -> dict[str, str]:
     from pytest_ascend.emulator.choices import RECOVERING  # noqa: PLC0415  (not light)
 
     home, state = emulated_cann(), {}
-    if any(fault.startswith(RECOVERING) for fault in settings.faults):  # cards store their last process
+    if any(fault.startswith(RECOVERING) for fault in settings.faults):  # cards store which process used them last
         folder = tempfile.mkdtemp(prefix="pytest-ascend-emulated-")
         atexit.register(_forget, folder, os.getpid())
         state["PYTEST_ASCEND_EMULATED_STATE"] = folder
@@ -62,13 +62,13 @@ def environment(settings: EmulatorSettings = DEFAULTS) -> dict[str, str]:
         "PATH": os.pathsep.join(dict.fromkeys([str(home / PROGRAM.parent), os.environ.get("PATH", os.defpath)])),
         "PYTEST_ASCEND_EMULATED_PYTHON": sys.executable,
         # Operators run in the calling thread: torch_npu's queue thread would switch the GIL twice per operator. A
-        # user's own setting is kept: the queue works here, too.
+        # user's own setting is kept: the queue also works here.
         "TASK_QUEUE_ENABLE": os.environ.get("TASK_QUEUE_ENABLE", "0"),
     }
 
 
 def _forget(folder: str, owner: int) -> None:
-    """Remove what cards store about their last process; forks of this process leave it alone."""
+    """Remove what cards store about their last process, unless this is a fork of the owner."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -77,8 +77,8 @@ def activate(settings: EmulatorSettings = DEFAULTS) -> None:
     """Make this process, and those that it starts, use the emulated CANN. Call it before torch_npu is imported.
 
     Nothing has to be prepared: the libraries are loaded by path here, and children find them by ``LD_LIBRARY_PATH``. A
-    second call in the same process changes nothing. Raises EmulatorUnavailable if torch_npu is already imported without
-    it, and as :func:`environment` does; UsageError for invalid faults, numerics, CANN or chip.
+    second call in the same process changes nothing. Raises EmulatorUnavailable if torch_npu was already imported
+    without it, and as :func:`environment` does; UsageError for invalid faults, numerics, CANN or chip.
     """
     if is_active() and (
         os.environ.get("ASCEND_HOME_PATH", "?") in Path("/proc/self/maps").read_text("utf-8", "replace")
@@ -92,7 +92,7 @@ def activate(settings: EmulatorSettings = DEFAULTS) -> None:
                     hint=f"start it with that: pytest-ascend emulate --{name} {wanted} -- COMMAND",
                 )
         return
-    if sys.modules.get("torch_npu", ...) is None:  # hidden from a run on the CPU in the same process
+    if sys.modules.get("torch_npu", ...) is None:  # hidden by an earlier run on the CPU in this process
         del sys.modules["torch_npu"]
     if "torch_npu" in sys.modules:
         raise EmulatorUnavailable(
@@ -113,13 +113,13 @@ def activate(settings: EmulatorSettings = DEFAULTS) -> None:
 
 
 def missing() -> tuple[str, ...]:
-    """Return the CANN functions and operator types called since the last time that are not emulated."""
+    """Return CANN functions and operator types called since the last call of this function that are not emulated."""
     buffer = ctypes.create_string_buffer(1 << 15)
     runtime().emu_take_missing(buffer, len(buffer))
     return tuple(dict.fromkeys(buffer.value.decode().split()))
 
 
 def called() -> dict[str, int]:
-    """Return the number of calls in this process of each operator called."""
+    """Return the number of calls of each operator in this process."""
     dispatch = sys.modules.get("pytest_ascend.emulator.dispatch")
     return dispatch.called() if dispatch else {}

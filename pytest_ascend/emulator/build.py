@@ -1,4 +1,4 @@
-"""Compile the emulated CANN into a per-user cache, once for each combination of everything that matters."""
+"""Compile the emulated CANN into a per-user cache, once for each combination of its inputs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _key(compiler: str, libraries: list[Path], *, clash: bool = False) -> str:
     matters = [part for source in sources for part in (source.name.encode(), source.read_bytes())]
     matters += [compiler.encode(), subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout]  # noqa: S603
     matters.append(platform.machine().encode())
-    for library in libraries:  # in place of its undefined symbols, which take longer to read
+    for library in libraries:  # replaces its undefined symbols, which take longer to read
         status = library.stat()
         matters.append(f"{library} {status.st_size} {status.st_mtime_ns}".encode())
     digest = hashlib.sha256(b"\0".join([b"clash" if clash else b"", *matters]))
@@ -82,13 +82,13 @@ def _build(compiler: str, libraries: list[Path], target: Path, *, clash: bool) -
     with tempfile.TemporaryDirectory(None, f"{target.name}.", target.parent, ignore_cleanup_errors=True) as made:
         home = Path(made)
         link = functools.partial(_link, compiler, home)
-        for folder in ("lib64", "runtime", "compiler", "opp"):  # torch_npu looks for all of them
+        for folder in ("lib64", "runtime", "compiler", "opp"):  # torch_npu checks that all of them exist
             (home / folder).mkdir()
         needed, names = needed_from_cann(libraries)
         runtime = sorted(each for each in (HERE / "runtime").glob("*.c") if each.name != "atb.c")
         boost = HERE / "runtime" / "atb.c"
         collectives = sorted((HERE / "hccl").glob("*.c"))
-        # An old torch_npu, whose libraries need libascendcl.so first, would find a stub there before the function.
+        # An old torch_npu, whose libraries need libascendcl.so first, would find a stub there before the real function.
         absent = (needed | _SHARING) - _defined([*runtime, *collectives, boost])
         missing = _write(home, "missing.c", missing_source(absent))
         operators = _write(home, "operators.c", operators_source(declared_signatures()))
@@ -110,11 +110,11 @@ def _build(compiler: str, libraries: list[Path], target: Path, *, clash: bool) -
         home.replace(target)
 
 
-#: For what processes share, which torch_npu looks up by name: without them it says only that a function is missing.
+#: Interprocess functions, which torch_npu looks up by name; without stubs it would only report a missing function.
 _SHARING = {f"aclrtIpc{each}" for each in ("MemGetExportKey", "MemImportByKey", "GetEventHandle", "OpenEventHandle")}
 
-#: Libraries that libtorch_npu.so needs are initialised before it. Without torch it is not their time: in an activated
-#: process they are loaded earlier. Nor is it a time to bring a library for C++ that may be older than torch's.
+#: Libraries that libtorch_npu.so needs are initialised before it. Without torch it is too early: an activated process
+#: loads them before torch, and must not bring in a C++ library that may be older than torch's.
 _OPENS_CLASH = f"""\
 #include <dlfcn.h>
 
@@ -131,7 +131,7 @@ def _write(home: Path, name: str, text: str) -> Path:
 
 
 def _defined(sources: list[Path]) -> set[str]:
-    """Return the names of the functions that the runtime defines: API or OPERATION begins the line of each."""
+    """Return the names of the functions that the runtime defines: lines that begin with API or OPERATION."""
     each = re.compile(r"^(?:API [^;={]*?\b(?=\w+\()|OPERATION\(\"\w+\", )(\w+)", re.MULTILINE)
     return {name for path in sources for name in each.findall(path.read_text(encoding="utf-8"))}
 
@@ -139,7 +139,7 @@ def _defined(sources: list[Path]) -> set[str]:
 def declared_signatures() -> list[Signature]:
     """Return the signatures of all kernels, in the order of their indices.
 
-    They come from another process: kernels import torch, which must not happen in a process before its activation.
+    They are read in another process: kernels import torch, which must not happen in a process before its activation.
     """
     command = [sys.executable, "-m", __name__]
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -155,7 +155,7 @@ def declared_signatures() -> list[Signature]:
 
 def _link(compiler: str, home: Path, name: str, sources: list[Path], *libraries: str) -> None:
     libs = home / "lib64"
-    # The standard is C's: sources in C++ have no such flag, and are compiled one by one.
+    # The standard applies to C: C++ sources take no such flag, and are compiled one by one.
     standard = [] if sources[0].suffix == ".cpp" else ["-std=gnu11"]
     command = [compiler, *standard, *_FLAGS, f"-I{HERE / 'runtime'}", f"-Wl,-soname,{name}", "-o", str(libs / name)]
     command += [*map(str, sources), f"-L{libs}", *libraries]
@@ -167,11 +167,11 @@ def _link(compiler: str, home: Path, name: str, sources: list[Path], *libraries:
         )
 
 
-#: Operators whose largest workspace torch_npu asks for before it captures a graph with them.
+#: Operators whose largest workspace torch_npu queries before it captures a graph with them.
 _WITH_MAX_WORKSPACE = re.compile(r"aclnn(FusedInferAttention|FlashAttentionVarLen|FlashAttentionUnpadding)Score\w*")
 
-#: Functions that the emulated CANN has on some chips alone: elsewhere torch_npu would not call the older operators any
-#: more, which are emulated too. Whoever looks one up gets what its resolver returns.
+#: Functions that the emulated CANN has on some chips only: elsewhere torch_npu would no longer call the older
+#: operators, which are emulated too. A lookup of one gets what its resolver returns.
 _ONLY_ON = {"aclnnLSTM": "Ascend950"}
 
 
@@ -192,15 +192,15 @@ def operators_source(signatures: Iterable[Signature]) -> str:
         if chip := _ONLY_ON.get(name):
             parts.append(on_one_chip(name=name, chip=chip, length=len(chip)))
         else:
-            # Operators of ATB get a context, whose second word is the stream: see runtime/atb.c.
+            # ATB operators get a context, whose second word is the stream: see runtime/atb.c.
             parts.append(second(name=name, stream="((void **)stream)[1]" if name.startswith("Atb") else "stream"))
     return "\n".join(parts)
 
 
 def missing_source(names: Iterable[str]) -> str:
-    """Return functions that fail with their name, for all that torch_npu links against and that is not implemented."""
+    """Return stubs that fail with their name, for functions that torch_npu links against and we do not implement."""
     said = ((name, f'emu_missing("function", "{name}")') for name in sorted(names))
-    # torch_npu takes an unsupported feature for a warning, and would go on with handles of nothing.
+    # torch_npu only warns of an unsupported feature, and would continue with invalid handles.
     lines = (f"API int {name}(void) {{ return {call}{' ? 500000 : 0' * (name in _SHARING)}; }}" for name, call in said)
     return '#include "emulated.h"\n' + "\n".join(lines) + "\n"
 
@@ -229,7 +229,7 @@ def torch_npu_libraries() -> list[Path]:
 
 
 def needed_from_cann(libraries: Iterable[Path]) -> tuple[set[str], set[str]]:
-    """Return the names of CANN's functions and of CANN's libraries that these libraries link against."""
+    """Return the names of the CANN functions and CANN libraries that these libraries link against."""
     from elftools.elf.dynamic import DynamicSection  # noqa: PLC0415  (these three only to compile)
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415
     from elftools.elf.sections import SymbolTableSection  # noqa: PLC0415
@@ -250,18 +250,18 @@ def needed_from_cann(libraries: Iterable[Path]) -> tuple[set[str], set[str]]:
     return symbols, names
 
 
-#: A setting of allocators that both torch_npu and CUDA's part of torch register in newer builds. Torch aborts the
-#: process at the second registration, without a Python error.
+#: An allocator setting that newer builds of both torch_npu and torch's CUDA part register. Torch aborts the process at
+#: the second registration, without a Python error.
 _SETTING, _REGISTERS = b"pinned_reserve_segment_size_mb", b"registerDeviceConfigParserHook"
 
-#: Where torch keeps the names of settings: a function returns the set, or it is a symbol itself. See runtime/clash.cpp.
+#: Where torch keeps setting names: a function that returns the set, or the set's own symbol. See runtime/clash.cpp.
 _NAMES = b"N3c1016CachingAllocator26AcceleratorAllocatorConfig14getMutableKeysB5cxx11Ev"
 
 
 def clashes(libraries: Iterable[Path]) -> bool:
-    """Whether loading this torch_npu beside this torch would abort the process, were the clash not removed.
+    """Return whether loading this torch_npu with this torch would abort the process if the clash were not removed.
 
-    It would if both register the same setting: read from their libraries, so that nothing is loaded.
+    It would if both register the same setting. This is read from their libraries, so that nothing is loaded.
     """
     torch = importlib.util.find_spec("torch")
     if torch is None or not torch.submodule_search_locations:

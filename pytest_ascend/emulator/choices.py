@@ -13,7 +13,7 @@ from pytest_ascend.environment.signs import EMULATED_CANN_VARIABLE
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.system.errors import UsageError
 
-#: The variables that pass the choices to children.
+#: Variables that pass the choices to child processes.
 NUMERICS = "PYTEST_ASCEND_EMULATED_NUMERICS"
 CANN = EMULATED_CANN_VARIABLE
 CHIP = "PYTEST_ASCEND_EMULATED_CHIP"
@@ -21,15 +21,15 @@ DEVICES = "PYTEST_ASCEND_EMULATED_DEVICES"
 
 EXACT = "exact"
 
-#: The fault of a card that stays busy for some seconds after a process that used it ended.
+#: The fault of a card that stays busy for some seconds after its process ended.
 RECOVERING = "recovering"
 
-#: The limits of the emulated runtime; the memory of a device in bytes.
+#: Limits of the emulated runtime; the memory of a device is in bytes.
 MOST_DEVICES, LEAST_MEMORY = 16, 1 << 20
 
 DEFAULT_CHIP = "Ascend910B1"
 
-#: One chip for each family that CANN's documentation gives a short name. 910B is the Atlas A2, as in common usage; the
+#: One chip for each family with a short name in CANN's documentation. 910B is the Atlas A2, as in common usage; the
 #: first generation is 910A.
 _CHIPS = {
     "910": "Ascend910A",
@@ -49,13 +49,13 @@ def emulated_family() -> Family | None:
 
 
 def is_950() -> bool:
-    """Whether this process emulates an Ascend 950, for which torch_npu allocates some results in other sizes."""
+    """Return whether this process emulates an Ascend 950, for which torch_npu allocates some results in other sizes."""
     kind = emulated_family()
     return kind is not None and kind.name == "950"
 
 
 def devices_of(text: str) -> int:
-    """Return the number of devices in the environment's setting, 2 without one. Raises UsageError."""
+    """Return the number of devices set in the environment, 2 if unset. Raises UsageError."""
     if not text:
         return 2
     if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_DEVICES:
@@ -64,7 +64,7 @@ def devices_of(text: str) -> int:
 
 
 def checked_memory(size: int) -> int:
-    """Return a device's memory in bytes. Raises UsageError below a MiB: a unit was forgotten."""
+    """Return a device's memory in bytes. Raises UsageError below a MiB, where the unit was probably forgotten."""
     if size < LEAST_MEMORY:
         raise UsageError(
             f"an emulated device with {size} bytes of memory holds nothing",
@@ -121,9 +121,9 @@ def checked_chip(text: str) -> str:
 
 @functools.cache
 def fitting_cann(torch_npu: str) -> str:
-    """Return the CANN that the compatibility data pairs with a version of torch_npu.
+    """Return the CANN release that the compatibility data pairs with a version of torch_npu.
 
-    For an unknown version, it is the newest CANN of others for the same torch, and else the newest.
+    For an unknown version, it is the newest CANN of other versions for the same torch, or else the newest of all.
     """
     data = compatibility.load()
     own = [each for each in data.statements(torch_npu) if each.says == compatibility.PAIRED]

@@ -16,7 +16,7 @@ from pytest_ascend.system.errors import as_error
 
 
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of the table of settings to a command."""
+    """Add the options in the table of settings to a command."""
     for each in reversed(OPTIONS):
         several, how = isinstance(each.default, tuple), each.metadata["declared"]
         text = f"{how['help'][:1].upper()}{how['help'][1:]}."

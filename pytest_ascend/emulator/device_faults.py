@@ -71,7 +71,7 @@ def _setting(default: Any, read: Read = str) -> Any:
 
 @dataclass(kw_only=True, slots=True)
 class DeviceFault:
-    """When a fault happens, and how often it has.
+    """When a fault happens, and how often it has happened.
 
     ``operator`` is CANN's name without "aclnn", "" for any; ``numel`` the number of elements of one of its tensors, 0
     for any; ``device`` its index, -1 for all. The fault happens after the first ``after`` matching calls, ``times``
@@ -100,7 +100,7 @@ class DeviceFault:
     def fits(self, name: str, values: Any) -> bool:
         """Count a call, and return whether the fault happens in it. ``values`` are the operator's arguments.
 
-        Arguments are only inspected if the fault asks for it: inspecting takes longer than a small operator.
+        Arguments are inspected only if the fault needs them: inspecting takes longer than a small operator.
         """
         if self.operator and name != f"aclnn{self.operator}":
             return False
@@ -125,12 +125,12 @@ class DeviceFault:
         return True
 
 
-#: Name of a setting -> how to read its text.
+#: Name of a setting -> parser of its text.
 SETTINGS: Mapping[str, Read] = {each.name: each.metadata["read"] for each in fields(DeviceFault) if each.metadata}
 
 
-#: Some of these happen in C when a card is opened (cards.c), some at an operator's first call in a process, or to the
-#: results; the others before an operator computes.
+#: Some of these happen in C when a card is opened (cards.c), some at an operator's first call in a process, and some to
+#: the results; the others happen before an operator computes.
 KINDS = (
     *("crash", "hang", "poison", "oom", "late", "lost", "slow", "nondeterministic", RECOVERING, "first-call"),
     *("noisy", "flushing"),
@@ -138,11 +138,11 @@ KINDS = (
 
 
 def _happen(device_fault: DeviceFault) -> None:
-    """Do what the fault does before the operator computes."""
+    """Execute the fault before the operator computes."""
     if device_fault.kind == "crash":
         runtime().emu_die(int(SIGNALS[device_fault.by]))
     elif device_fault.kind == "hang":
-        # Wait in native code for ever: with the GIL, as a driver call that does not release it, or without.
+        # Wait in native code forever: holding the GIL, like a driver call that does not release it, or without it.
         library = ctypes.PyDLL(runtime()._name) if device_fault.gil == "held" else runtime()  # noqa: SLF001 - its path
         library.emu_hang()
     elif device_fault.kind == "poison":
@@ -159,8 +159,8 @@ def _happen(device_fault: DeviceFault) -> None:
         time.sleep(device_fault.seconds)
 
 
-#: Operators whose order of summation varies unless determinism was set first, so that the last bit may differ.
-#: Source: the sections on determinism in the documentation of aclnn operators (hicann/ops-math, ops-nn), A2 and A3.
+#: Operators whose summation order varies unless determinism was enabled first, so that the last bit may differ.
+#:  Source: the sections on determinism in the documentation of aclnn operators (hicann/ops-math, ops-nn), A2 and A3.
 _RANDOM = re.compile(
     r"aclnn(Inplace)?(Addmm|Baddbmm|BatchMatMul|Matmul|Mm|Addmv|Mv|Dot|ReduceSum|Mean|Cumsum|BatchNorm\w*|LayerNorm\w*"
     r"|GroupNorm\w*|IndexAdd|ScatterAdd|IndexPutImpl|EmbeddingDenseBackward|Convolution\w*)"
@@ -169,7 +169,7 @@ _first_asked = threading.local()
 
 
 def is_device_fault(text: str) -> bool:
-    """Whether a fault's name is one of this module's, with or without settings."""
+    """Return whether a fault's name is one of this module's, with or without settings."""
     return text.partition(":")[0] in KINDS
 
 
@@ -190,7 +190,7 @@ def parse(text: str) -> DeviceFault:
 
 
 def inject(kernels: Mapping[str, Kernel], text: str) -> dict[str, Kernel]:
-    """Return kernels with this device fault. Raises UsageError for an operator that is not emulated."""
+    """Return the kernels with this device fault. Raises UsageError for an operator that is not emulated."""
     device_fault = parse(text)
     if device_fault.kind == RECOVERING:
         return dict(kernels)
@@ -198,7 +198,7 @@ def inject(kernels: Mapping[str, Kernel], text: str) -> dict[str, Kernel]:
         raise UsageError(
             f"the fault {text!r} is about aclnn{device_fault.operator}, which is not emulated", hint="check its name"
         )
-    # If a device fault does not spread, the other operators stay unwrapped, which saves microseconds per call.
+    # A fault limited to one operator leaves the others unwrapped, which saves microseconds per call.
     only = f"aclnn{device_fault.operator}" if device_fault.operator and device_fault.kind != "poison" else ""
     concerned = [each for each in kernels.values() if each.name == only or not only]
     return dict(kernels) | {each.name: replace(each, body=partial(_faulty, each, device_fault)) for each in concerned}
@@ -218,8 +218,7 @@ def _faulty(kernel: Kernel, device_fault: DeviceFault, /, *arguments: Any, **out
     if hit and (afterwards := _AFTERWARDS.get(device_fault.kind)):
         afterwards(kernel.name, tensors_in(found if found is not None else (out or arguments[:1])))
     if hit and device_fault.share:
-        # Keep the processor busy for a share of the time since ``start``: sleeping would take longer than most
-        # kernels.
+        # Keep the processor busy for a share of the time since ``start``: sleeping would take longer than most kernels.
         end = time.perf_counter() + device_fault.share * (time.perf_counter() - start)
         while time.perf_counter() < end:
             pass
@@ -228,7 +227,7 @@ def _faulty(kernel: Kernel, device_fault: DeviceFault, /, *arguments: Any, **out
 
 def _anywhere(tensor: torch.Tensor) -> tuple[int, ...]:
     place = random.randrange(tensor.numel())  # noqa: S311  (chance, no secret)
-    return tuple(map(int, np.unravel_index(place, tuple(tensor.shape))))  # torch's came with 2.2
+    return tuple(map(int, np.unravel_index(place, tuple(tensor.shape))))  # torch.unravel_index came with 2.2
 
 
 def _disturb(_: str, results: list[torch.Tensor]) -> None:
@@ -240,7 +239,7 @@ def _disturb(_: str, results: list[torch.Tensor]) -> None:
 
 
 def _add_noise(name: str, results: list[torch.Tensor]) -> None:
-    """Move one element of each result by one ulp now and then, unless a thread set determinism before its first one.
+    """Move one element of each result by one ulp now and then, unless the thread enabled determinism at the start.
 
     CANN reads the setting once per thread. Sums without rounding have the same bits in every order.
     """
@@ -252,7 +251,7 @@ def _add_noise(name: str, results: list[torch.Tensor]) -> None:
         if each.is_floating_point() and each.numel() and not _first_asked.deterministic:
             place = _anywhere(each)
             if each.dtype is torch.float32 and torch.frexp(each[place]).mantissa * 2**11 % 1 == 0:
-                continue  # a sum of few bits is exact, whatever its order and however large it is
+                continue  # a sum of few bits is exact, whatever its order and magnitude
             each[place] = torch.nextafter(each[place], each[place].new_tensor(random.choice((0.0, torch.inf))))  # noqa: S311
 
 
@@ -263,7 +262,7 @@ def _flush(_: str, results: list[torch.Tensor]) -> None:
             each.mul_(each.abs() >= torch.finfo(each.dtype).tiny)
 
 
-#: Kind -> what happens to an operator's results.
+#: Kind -> change to an operator's results.
 _AFTERWARDS: Mapping[str, Callable[[str, list[torch.Tensor]], None]] = {
     "nondeterministic": _disturb,
     "noisy": _add_noise,

@@ -34,7 +34,7 @@ _KERNEL_FAILED, _NOT_SUPPORTED = 561000, 207000
 _SATURATION = 0  # ACL_RT_OVERFLOW_MODE_SATURATION
 
 _lock = threading.Lock()
-_installed: list[Any] = []  # keeps the callback alive as long as the process: C holds a pointer to it
+_installed: list[Any] = []  # keeps the callback alive for the whole process: C holds a pointer to it
 _counts: dict[str, int] = {}
 
 
@@ -44,16 +44,16 @@ def called() -> dict[str, int]:
 
 
 def install(*, again: bool = False) -> None:
-    """Register the function that computes with the C runtime. Runs at the first call of an operator, in any thread.
+    """Register the compute function with the C runtime. Runs at the first call of an operator, in any thread.
 
-    With ``again``, installs it anew with the environment's current settings.
+    With ``again``, install it again with the environment's current settings.
     """
-    with _lock, torch.inference_mode(False):  # bases made in inference mode could never be written outside of it
+    with _lock, torch.inference_mode(False):  # tensors created in inference mode could never be written outside of it
         if _installed and not again:
             return
         warnings.filterwarnings("ignore", module=r"pytest_ascend\.emulator\.kernels\.")
         home = Path(os.environ["ASCEND_HOME_PATH"])
-        # The compiled entry points refer to kernels by index: other declarations would call a wrong one
+        # The compiled entry points refer to kernels by index: other declarations would call a wrong one.
         if (home / "operators.c").read_text(encoding="utf-8") != operators_source(
             kernel.signature for kernel in all_kernels()
         ):
@@ -81,12 +81,12 @@ def planted(faults: Iterable[str]) -> list[Kernel]:
 def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int], int]:
     names = [each for each in os.environ.get("PYTEST_ASCEND_FAULTS", "").split(",") if each]
     kernels, count, fail = planted(names), len(all_kernels()), runtime.emu_fail
-    mode = ctypes.c_int(0)  # without Inf and NaN, or with them: torch_npu sets it before the first operator
+    mode = ctypes.c_int(0)  # saturation, or Inf and NaN: torch_npu sets the mode before the first operator
     runtime.aclrtGetDeviceSatMode(ctypes.byref(mode))
     saturates = mode.value == _SATURATION
     by_name = {kernel.name: kernel for kernel in kernels[count:]}
 
-    @functools.cache  # made at the first call: a process uses few of all operators
+    @functools.cache  # built at the first call: a process uses only a few operators
     def entry(index: int, name: str = "") -> tuple[str, Call] | None:
         kernel = by_name.get(name) if name else kernels[index]
         if kernel is None:
@@ -107,7 +107,7 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int]
             _counts[name] = _counts.get(name, 0) + 1
         try:
             # The user's modes around the operator must not affect the kernel: a default device or another function mode
-            # would make its temporaries on the NPU, and CPU autocast would change its arithmetic.
+            # would create its temporaries on the NPU, and CPU autocast would change its arithmetic.
             with torch._C.DisableTorchFunction(), torch._C._DisableAutocast():  # noqa: SLF001  no public names exist
                 if call is None:
                     with torch.no_grad():
@@ -130,12 +130,12 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int]
     return run
 
 
-#: Changes the written results of a call in place.
+#: Changes the results of a call in place after they were written.
 Last: TypeAlias = Callable[[list[Any]], None]
 
 
-#: torch's messages for what CANN's checks refuse: no room for a result in place, an invalid dimension, a result that
-#: cannot be cast to the output's dtype (OP_CHECK_RESULT_DTYPE_CAST_FAILED), two dtypes (OP_CHECK_DTYPE_NOT_MATCH).
+#: torch's messages for errors that CANN's checks report: no room for a result in place, an invalid dimension, a result
+#: that cannot be cast to the output's dtype (OP_CHECK_RESULT_DTYPE_CAST_FAILED), two dtypes (OP_CHECK_DTYPE_NOT_MATCH).
 _CHECKED = {
     "doesn't match the broadcast shape": "CheckShape failed: ",
     "Dimension out of range": "",
@@ -162,19 +162,19 @@ def _error_of(name: str, error: BaseException) -> tuple[int, str]:
             return Refused.CODE, f"{prefix}: EZ1001: {first}{error}"
     if os.environ.get("PYTEST_ASCEND_EMULATED_DEBUG"):
         traceback.print_exception(error)
-    if "not implemented for" in str(error):  # torch has no CPU kernel: the emulator's gap, not the device's
+    if "not implemented for" in str(error):  # torch has no CPU kernel: the emulator lacks it, not the device
         return _KERNEL_FAILED, f"{prefix} is not emulated for these dtypes: {error}"
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}:{frame.lineno}"
     return _KERNEL_FAILED, f"{prefix} failed: {type(error).__name__}: {error} ({where})"
 
 
-#: Reads the arguments at an address, for a list of tasks or 0 (now); computes from them.
+#: A function that reads the arguments at an address, for a list of tasks or 0 (now), and one that computes.
 Call: TypeAlias = tuple[Callable[[int, int], tuple[Any, ...]], Callable[..., None]]
 
 
 def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> Call:
-    """Return the functions that read the arguments at an address and run the kernel; ``last`` sees the results."""
+    """Return functions that read the arguments at an address and run the kernel; ``last`` gets the results."""
     read = readers(memory)
     parameters = kernel.signature.parameters
     inputs = [(i, read[each.type]) for i, each in enumerate(parameters) if each.is_input]
@@ -204,7 +204,7 @@ def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> C
         else:
             results, written = body(*arguments), []
             results = results if isinstance(results, tuple) and not is_one_list else (results,)
-            for target, value, (i, _, dynamic) in zip(targets, results, outputs, strict=False):  # some may be missing
+            for target, value, (i, _, dynamic) in zip(targets, results, outputs, strict=False):  # some may be omitted
                 if dynamic:
                     _write_dynamic(target, value, words[i])
                 else:
@@ -222,26 +222,26 @@ def _shapes(targets: list[Any]) -> list[Any]:
 
 
 def _write_dynamic(target: torch.Tensor, value: torch.Tensor, descriptor: int) -> None:
-    """Write a result of data-dependent size to the start of an output that has room for the largest."""
+    """Write a result of data-dependent size to the start of an output that has room for the largest result."""
     target.as_strided(value.shape, torch.empty(value.shape, device="meta").stride()).copy_(value)
     set_view_shape(descriptor, value.shape)
 
 
-#: Stands in for an operator's index.
+#: Replaces an operator's index in calls by name.
 BY_NAME = -1
 
 _UNDEFINED = -1
-#: Operators called by name whose results have data-dependent sizes, or outputs with room for more.
+#: Operators called by name with results of data-dependent size, or with outputs larger than the result.
 _DYNAMIC = ("MaskedSelect", "NonZero", "UniqueWithCountsAndSorting", "DropOutGenMaskV3")
 
 
 def _text_at(address: int) -> str:
-    """Return the text whose address is there: of a call by name, the operator's."""
+    """Return the text whose address is stored at this address; in a call by name, the operator's name."""
     return ctypes.string_at(ctypes.c_int64.from_address(address).value).decode()
 
 
 def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> Call:
-    """Return the functions that read the arguments at an address and run the kernel; ``last`` sees the results."""
+    """Return functions that read the arguments at an address and run the kernel; ``last`` gets the results."""
     body = with_kernels_of_float32(kernel.signature, kernel.body)
 
     def arguments_at(words: int, into: int) -> tuple[list[int], list[Any], list[Any], dict[str, Any]]:
@@ -249,11 +249,11 @@ def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -
         if into and kernel.name in _DYNAMIC:
             raise Uncapturable(kernel.name)
         given = [_tensor(each, memory) for each in _items(inputs, n)]
-        if into:  # what is on the host is only there for the call
+        if into:  # host data exists only during the call
             given = [each if each is None or memory.holds(each.data_ptr()) else each.clone() for each in given]
         descriptors, how = _items(outputs, m), {}
         for place in range(attributes, attributes + 32 * count, 32):
-            _, kind, size, items = _items(place, 4)  # the first is the address of the name
+            _, kind, size, items = _items(place, 4)  # the first word is the address of the name
             how[_text_at(place)] = _KINDS[kind](items, size)
         return descriptors, given, [_tensor(each, memory) for each in descriptors], how
 
@@ -279,7 +279,7 @@ def _items(address: int, count: int, of: Any = ctypes.c_int64) -> list[Any]:
 
 
 def _tensor(descriptor: int, memory: DeviceMemory) -> torch.Tensor | None:
-    """Return a tensor on the device, or on the host, where torch_npu keeps small ones with parameters."""
+    """Return a tensor on the device, or on the host, where torch_npu keeps small tensors with parameters."""
     if not descriptor:
         return None
     code, ndim, _, data = _items(descriptor, 4)

@@ -1,7 +1,7 @@
-"""What CANN checks before it computes: the emulated device refuses the dtypes and ranks that a real one refuses.
+"""CANN's checks before computing: the emulated device rejects the dtypes and ranks that a real one rejects.
 
-The limits are data, by operator and chip: :func:`pytest_ascend.environment.chips.limits`. Operators without any
-accept what torch's CPU kernels do.
+The limits are data, by operator and chip: :func:`pytest_ascend.environment.chips.limits`. Operators without limits
+accept what torch's CPU kernels accept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytest_ascend.environment.chips import MOST_DIMENSIONS, Limits, family, lim
 _NAMES = {code: name_in_cann(str(dtype).removeprefix("torch.")) for code, dtype in DTYPES.items()}
 _CODES = {name: code for code, name in _NAMES.items()}
 _TWO = ctypes.c_int64 * 2
-#: ACL's numbers of E8M0 and four bits: the lists have no name for them, and say nothing.
+#: ACL's numbers of E8M0 and of four-bit floats: the lists have no names for these dtypes and cannot exclude them.
 _NOT_LISTED = frozenset({37, 40})
 
 #: cubeMathType: a product is computed in the dtype of its operands, or in HF32.
@@ -33,14 +33,14 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
     kind = family(chip)
     found = limits(signature.name.removeprefix("aclnn"), kind.name) if kind else Limits()
     places = names = [each.name for each in signature.parameters]
-    if len(found.parameters) == len(places):  # CANN's names are known
+    if len(found.parameters) == len(places):  # CANN's parameter names are known
         places = list(found.parameters)
     allowed = {
         name: frozenset(_CODES[each] for each in listed if each in _CODES) for name, listed in found.takes.items()
     }
     some = frozenset(code for code, name in _NAMES.items() if name != "BFLOAT16")
-    without = None if kind is None or kind.bfloat16 else some  # a chip without bfloat16 has it nowhere
-    # An output that a flag turns off is not looked at: CANN puts a placeholder of its own in the place of softmaxLse
+    without = None if kind is None or kind.bfloat16 else some  # a chip without bfloat16 supports it in no operator
+    # An output that a flag turns off is not checked: CANN replaces softmaxLse by a placeholder of its own
     # (FusedInferAttentionScoreProcessSoftmaxLse in hicann/ops-transformer).
     flags = {name.removesuffix("Flag"): place for place, name in enumerate(places) if name.endswith("Flag")}
     looked_at = [
@@ -52,11 +52,11 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
         ([places.index(name) for name in both.split() if name in places], both.split(), frozenset(listed))
         for both, listed in found.together.items()
     ]
-    # A chip whose cube unit does not take float32 refuses products of it, kept or in HF32. Source: CANN,
-    # CheckCubeMathType in the host code of operators that multiply (hicann/ops-nn, matmul/common).
+    # A chip whose cube unit does not support float32 rejects float32 products, kept or in HF32. Source:
+    # CheckCubeMathType in the host code of CANN's operators that multiply (hicann/ops-nn, matmul/common).
     cube = names.index("cube") if kind and kind.halves and "cube" in names else None
     tensors = [place for place, each in enumerate(signature.parameters) if each.type == "Tensor" and each.is_input]
-    is_documented = found.by == "page"  # of an empty tensor, which stands for none, a page does not say the dtype
+    is_documented = found.by == "page"  # a page gives no dtype for an empty tensor that means an omitted one
     if not looked_at and not promoted and cube is None:
         return None
 

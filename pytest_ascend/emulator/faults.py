@@ -1,6 +1,6 @@
-"""Planted faults: wrong kernels on the emulated device, to show that a suite notices.
+"""Planted faults: wrong kernels on the emulated device, to test that a suite notices.
 
-A fault maps names of operators to functions that make a wrong body from the correct one::
+A fault maps names of operators to functions that build a wrong body from the correct one::
 
     STALE_ADD = {"aclnnAdd": lambda correct: lambda self, other, alpha: correct(self, other, alpha) * 1.001}
 
@@ -54,7 +54,7 @@ def apply_faults(kernels: Iterable[Kernel], names: Iterable[str]) -> list[Kernel
     by_name = {kernel.name: kernel for kernel in kernels}
     for name in names:
         if name.startswith(PREFIX):
-            check(name)  # the library of collectives plants it
+            check(name)  # planted in the library of collectives
         elif is_device_fault(name):
             by_name = inject(by_name, name)
         else:
@@ -68,7 +68,7 @@ def apply_faults(kernels: Iterable[Kernel], names: Iterable[str]) -> list[Kernel
 
 
 def with_faults(bodies: Mapping[str, Body], names: Iterable[str]) -> dict[str, Body]:
-    """Return what captured graphs do (``graphs.BODIES``), with the named faults planted."""
+    """Return the operations of captured graphs (``graphs.BODIES``), with the named faults planted."""
     found = dict(bodies)
     for name in names:
         if not is_device_fault(name) and not name.startswith(PREFIX):
@@ -79,7 +79,7 @@ def with_faults(bodies: Mapping[str, Body], names: Iterable[str]) -> dict[str, B
 
 
 def _planted(kernel: Kernel, plant: Callable[[Body], Body]) -> Body:
-    """Return the wrong body. Faults see only bodies that return their result: others are wrapped."""
+    """Return the wrong body. Faults only handle bodies that return their result: others are wrapped."""
     if not kernel.into:
         return plant(kernel.body)
 
@@ -100,7 +100,7 @@ PREFIX = "hccl-"
 _EFFECTS = table("emulator/faults.json")
 #: Name, without the prefix -> effect.
 COLLECTIVE_FAULTS: Mapping[str, str] = _EFFECTS["collectives"]
-#: Name -> effect. The C runtime plants these; streams work later than asked with all whose names begin with "stream-".
+#: Name -> effect. Planted by the C runtime; with all names that begin with "stream-", streams run asynchronously.
 RUNTIME_FAULTS: Mapping[str, str] = _EFFECTS["runtime"]
 
 SETTINGS = ("rank", "collective", "after", "times", "rate", "bytes", "seconds")
@@ -136,7 +136,7 @@ def _densely(x: T) -> T:
 
 
 def _from_line_start(x: T) -> T:
-    """Start at the 32-byte line of the element: most allocations of torch_npu are aligned to one."""
+    """Read from the start of the element's 32-byte line, to which most allocations of torch_npu are aligned."""
     offset = x.storage_offset()
     return torch.as_strided(x, x.shape, x.stride(), offset - offset % max(1, 32 // x.itemsize))
 
@@ -169,7 +169,7 @@ _in_32_bits = _through(torch.int32, torch.int64)
 
 
 def instead(wrong: Callable[..., Any], *changes: Change) -> Callable[[Body], Body]:
-    """Compute something else; the wrong body gets the changes, if any, and the correct one before its arguments."""
+    """Replace the computation; the wrong body takes the changes, if any, and the correct body before its arguments."""
     return partial(partial, wrong, *changes)
 
 
@@ -190,7 +190,7 @@ def _outputs_of(change: Change, correct: Body, *arguments: Any) -> Any:
 
 
 def _argument(place: int, value: Any) -> Callable[[Body], Body]:
-    """Ignore an argument."""
+    """Ignore an argument and use a fixed value."""
     return instead(lambda correct, *given: correct(*given[:place], value, *given[place + 1 :]))
 
 
@@ -212,7 +212,7 @@ def _largest_for_nan(correct: Body, x: T, dtype: Any) -> Any:
 
 def _cast(correct: Body, self: T, source: T) -> None:
     if source.dtype is torch.float32 and self.dtype in (torch.bfloat16, torch.float16):
-        # Convert float32 to a shorter format by truncation
+        # Convert float32 to a shorter format by truncation.
         bits = {torch.bfloat16: 16, torch.float16: 13}[self.dtype]
         kept = source.contiguous().view(torch.int32) >> bits << bits
         source = kept.view(torch.float32).to(self.dtype)
@@ -240,7 +240,7 @@ def _product_in_half(correct: Body, left: T, right: T, *rest: Any) -> Any:
 
 
 def _exp(correct: Body, x: T) -> Any:
-    """Eight halvings, a polynomial of degree four, eight squarings: fast and inexact."""
+    """Compute eight halvings, a polynomial of degree four and eight squarings: fast and inaccurate."""
     if x.dtype is not torch.float32:
         return correct(x)
     y = x.clamp(-80, 80) / 256
@@ -265,7 +265,7 @@ def _half_away(correct: Body, x: T) -> Any:  # noqa: ARG001
 
 
 def _last_row_left(found: T) -> T:
-    """Leave the last element unwritten: a tail that no vector covered."""
+    """Leave the last element unwritten, like the tail of a vectorised loop."""
     if found.numel() > 16 and found.numel() % 16:
         found = found.clone(memory_format=torch.contiguous_format)
         found.view(-1)[-1] = 0
@@ -281,7 +281,7 @@ def _last_expert_dropped(correct: Body, *given: Any) -> Any:
 
 
 def _wrapped(correct: Body, x: T, scales: T, *rest: Any) -> Any:
-    """Keep the lowest eight bits of what is beyond the range."""
+    """Wrap values out of range: keep only the lowest eight bits."""
     return correct(x - ((x.float() / scales.float()).round() / 256).round() * 256 * scales, scales, *rest)
 
 
@@ -290,13 +290,13 @@ def _last_of_equals(correct: Body, x: T, *rest: Any) -> Any:
     return values, torch.where(experts < x.shape[-1], x.shape[-1] - 1 - experts, experts), *others
 
 
-#: Where the number of heads is among the arguments of attention for inference, by version; others before or after it.
+#: Position of the number of heads among the arguments of attention for inference, by version.
 _HEADS_IN_INFER = {"V2": 24, "V3": 27, "V4": 29, "V5": 31}
 _MASK, _KEY_LENGTHS, _TABLE, _NEXT_TOKENS, _MODE = 4, 6, 14, 3, 6
 
 
 def _in_inference(change: Callable[[list[Any], int], None]) -> Fault:
-    """Change the arguments of attention for inference: a list, with the place of the number of heads."""
+    """Change the arguments of attention for inference: a list, and the position of the number of heads."""
 
     def body(heads: int, correct: Body, *given: Any) -> Any:
         arguments = list(given)
@@ -325,7 +325,7 @@ def _one_key_more(given: list[Any], heads: int) -> None:
 
 
 def _mask_beyond(change: Change, given: list[Any], _: int) -> None:
-    """Change a mask from its key 512 on, where it is one for each score."""
+    """Change a mask from key 512 on, if it has one entry for each score."""
     mask = given[_MASK]
     if mask is not None and 512 < mask.shape[-1] < 2048:
         given[_MASK] = torch.cat((mask[..., :512], change(mask)[..., 512:]), -1)
@@ -338,25 +338,25 @@ _COPIES = ("MEMCPY_ASYNC", "aclnnInplaceCopy")
 
 
 def _outputs(task: Task) -> list[torch.Tensor]:
-    """Return what an operator writes, as far as it is declared as an output."""
+    """Return the tensors that an operator writes, as far as they are declared as outputs."""
     return tensors_in(task.given[2]) if len(task.given) > 2 else []
 
 
 def _replayed(change: Callable[[Graph], list[Task]], _: Body, graph: Graph) -> None:
-    """Carry out other tasks than the captured ones."""
+    """Execute other tasks than the captured ones."""
     graph.replays += 1
     for task in change(graph):
         carry_out(task)
 
 
 def _keep(task: Task, which: Callable[[torch.Tensor], bool]) -> None:
-    """Have an operator read copies of some of its inputs."""
+    """Make an operator read copies of some of its inputs."""
     kept = [each.clone() if isinstance(each, torch.Tensor) and which(each) else each for each in task.given[1]]
     task.given = (task.given[0], kept, *task.given[2:])
 
 
 def _frozen(correct: Body, graph: Graph, task: Task) -> None:
-    """Keep copies of what the graph does not write itself: the capture's inputs."""
+    """Keep copies of tensors that the graph does not write itself: the capture's inputs."""
     if len(task.given) > 2:
         written = {each.data_ptr() for other in graph.tasks for each in _outputs(other)}
         written |= {each.data_ptr() for each in tensors_in(task.given[1][:1]) if "Inplace" in task.name}
@@ -370,7 +370,7 @@ def _at_capture(correct: Body, graph: Graph, task: Task) -> None:
 
 
 def _over_the_others(correct: Body, graph: Graph) -> None:
-    """Write to the results of other graphs too, as graphs do whose private pools are one."""
+    """Write to the results of other graphs too, as if all graphs shared one private pool."""
     correct(graph)
     mine = [each for task in graph.tasks for each in _outputs(task)]
     for other in [each for each in GRAPHS.values() if each is not graph]:
@@ -381,7 +381,7 @@ def _over_the_others(correct: Body, graph: Graph) -> None:
 
 
 def _same_random_numbers(correct: Body, graph: Graph, task: Task) -> None:
-    """Draw from the state at capture: seed and offset are tensors that each replay would read."""
+    """Draw from the generator state at capture: seed and offset are tensors that each replay should read."""
     if len(task.given) > 2 and task.name.endswith("Tensor"):
         _keep(task, lambda each: each.dtype is torch.int64 and each.numel() == 1)
     correct(graph, task)
@@ -397,13 +397,13 @@ def _without(*names: str) -> Callable[[Body], Body]:
 
 
 def _by_stream(graph: Graph) -> list[Task]:
-    """Put what was captured from other streams before the rest, whatever waits for what."""
+    """Put tasks captured from other streams first, regardless of dependencies."""
     return sorted(graph.tasks, key=lambda task: bool(graph.tasks) and task.stream == graph.tasks[0].stream)
 
 
-#: Name -> the wrong operators of CANN, and how each is wrong.
+#: Name -> the wrong CANN operators, and how each is wrong.
 FAULTS: dict[str, Fault] = {
-    # arithmetic other than promised
+    # wrong formulas
     "gelu-by-sigmoid": {"aclnnGelu": instead(lambda _, x: x * torch.sigmoid(1.702 * x))},
     "exp-by-polynomial": {"aclnnExp": instead(_exp)},
     "mm-rounds-to-hf32": {"aclnnMm": _given(_in_eleven_bits)},
@@ -426,7 +426,7 @@ FAULTS: dict[str, Fault] = {
     "tanh-ignores-strides": {"aclnnTanh": _given(_densely)},
     "sigmoid-ignores-offset": {"aclnnSigmoid": _given(_from_line_start)},
     "sub-ignores-stride-0": {"aclnnSub": _given(lambda x: _densely(x) if 0 in x.stride() and x.dim() > 3 else x)},
-    "mm-ignores-transposition": {"aclnnMm": _given(_densely, 1)},  # as a kernel that only knows the sizes
+    "mm-ignores-transposition": {"aclnnMm": _given(_densely, 1)},  # like a kernel that only knows the sizes
     "erf-leaves-tail": {"aclnnErf": instead(_outputs_of, _last_row_left)},
     # arguments
     "leaky_relu-ignores-slope": {"aclnnLeakyRelu": _argument(1, 0.01)},
@@ -444,7 +444,7 @@ FAULTS: dict[str, Fault] = {
     "cumsum-in-32-bits": {"aclnnCumsum": instead(_outputs_of, _in_32_bits)},
     "eq-in-float32": {"aclnnEqTensor": _given(_through(torch.float32, torch.int64, torch.int32))},
     "bitwise_or-in-32-bits": {"aclnnBitwiseOrTensor": instead(_outputs_of, _in_32_bits)},
-    # captured graphs: what a capture records, what a replay does, what an update changes
+    # captured graphs: what a capture records, a replay executes and an update changes
     "graph-reads-old-inputs": {"aclmdlRICaptureBegin": instead(_frozen)},
     "graph-runs-at-capture": {"aclmdlRICaptureBegin": instead(_at_capture)},
     "graph-loses-a-copy": {"aclmdlRIExecuteAsync": instead(_replayed, _without_last_copy)},

@@ -1,7 +1,7 @@
-"""The tasks of captured graphs: what runtime/capture.c puts in while a stream is captured, and how they are executed.
+"""Tasks of captured graphs: recorded by runtime/capture.c while a stream is captured, and executed here.
 
-A graph is a list of tasks in the order in which the program asked for them. Faults replace one of the three functions
-in ``BODIES``, under the name of the CANN function that it stands for.
+A graph is a list of tasks in the order in which the program issued them. Faults replace one of the three functions in
+``BODIES``, under the name of the CANN function that it implements.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-#: The runtime asks for these in the place of an operator's index: see emulated.h.
+#: Requests that the runtime passes in place of an operator's index: see emulated.h.
 TASK, REPLAY, FORGET, GROUP, UPDATE, PRINT = range(-2, -8, -1)
 _UPDATE_FAILED = 107040  # ACL_ERROR_RT_MODEL_UPDATE_FAILED
 
@@ -24,31 +24,31 @@ _THREE = ctypes.c_int64 * 3
 
 
 class TaskFailed(Exception):
-    """A task of the runtime returned this error code, and its message is the thread's already."""
+    """A task of the runtime that returned this error code; its message is already set in the thread."""
 
 
 class InTask(Exception):
-    """An operator of a graph, by its name, raised an error when it was carried out."""
+    """An operator of a graph, by its name, raised an error when it was executed."""
 
 
 @dataclass(slots=True)
 class Task:
-    """One task: ``run(*given)`` carries it out. Of an operator, ``given`` is its words, inputs and outputs."""
+    """One task, executed by ``run(*given)``. For an operator, ``given`` is its words, inputs and outputs."""
 
     name: str
     stream: int
     run: Callable[..., Any]
     given: tuple[Any, ...] = ()
     group: int = 0
-    data: int = 0  # the runtime's own, to be released
+    data: int = 0  # of the runtime, to be released
 
 
 @dataclass(slots=True)
 class Graph:
-    """The tasks of a graph, of an update, or of what is put behind a waiting stream."""
+    """The tasks of a graph, of an update, or queued behind a waiting stream."""
 
     tasks: list[Task] = field(default_factory=list)
-    group: int = 0  # of the tasks that are added now
+    group: int = 0  # of the tasks that are being added
     replays: int = 0
 
 
@@ -63,14 +63,14 @@ def add(graph: Graph, task: Task) -> None:
 
 
 def replay(graph: Graph) -> None:
-    """Carry out a graph's tasks. An update may replace those that were not reached yet."""
+    """Execute a graph's tasks. An update may replace those that were not reached yet."""
     graph.replays += 1
     for place in range(len(graph.tasks)):
         carry_out(graph.tasks[place])
 
 
 def carry_out(task: Task) -> None:
-    """Carry out one task. Raises TaskFailed for one of the runtime, and InTask for an operator."""
+    """Execute one task. Raises TaskFailed for a task of the runtime, and InTask for an operator."""
     try:
         task.run(*task.given)
     except (TaskFailed, InTask):
@@ -89,7 +89,7 @@ def update(graph: Graph, group: int, tasks: list[Task]) -> None:
         graph.tasks[place] = task
 
 
-#: What faults of captured graphs replace.
+#: Functions that faults of captured graphs replace.
 BODIES: dict[str, Callable[..., None]] = {
     "aclmdlRICaptureBegin": add,
     "aclmdlRIExecuteAsync": replay,
@@ -98,7 +98,7 @@ BODIES: dict[str, Callable[..., None]] = {
 
 
 class Graphs:
-    """Answers what the runtime asks about graphs."""
+    """Handles the runtime's requests about graphs."""
 
     def __init__(self, runtime: Any, bodies: dict[str, Callable[..., None]], measured: Callable[..., None]) -> None:
         self._runtime, self._add, self._replay, self._update = runtime, *(bodies[each] for each in BODIES)
@@ -110,7 +110,7 @@ class Graphs:
         self._add(GRAPHS.setdefault(into, Graph()), Task(name, stream, run, given, data=data))
 
     def answer(self, what: int, words: int, into: int, stream: int) -> int:
-        """Do what the runtime asks; returns CANN's error code. Raises what a task raises."""
+        """Handle a request of the runtime; return CANN's error code. Raises what a task raises."""
         first = ctypes.c_int64.from_address(words).value
         if what == TASK:
             address, function, data = _THREE.from_address(words)

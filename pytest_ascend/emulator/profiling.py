@@ -1,6 +1,6 @@
-"""Profiles of the emulated device: what a task says of itself, and the emulated ``msprof``, which makes tables of it.
+"""Profiles of the emulated device: the records of tasks, and the emulated ``msprof``, which tabulates them.
 
-torch_npu's parser starts ``msprof --export=on --output=PROF_...`` and reads what that writes. Times are the CPU's.
+torch_npu's parser starts ``msprof --export=on --output=PROF_...`` and reads the files it writes. Times are the CPU's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from pytest_ascend.system.groups import by_key
 
-#: What torch_npu starts, below ASCEND_HOME_PATH, and what it looks for beside it.
+#: The program that torch_npu starts, below ASCEND_HOME_PATH, and the files that it expects beside it.
 PROGRAM = Path("tools/profiler/bin/msprof")
 BESIDE = Path("tools/profiler/profiler_tool/analysis/msprof/msprof.py")
 SCRIPT = '#!/bin/sh\nexec "${PYTEST_ASCEND_EMULATED_PYTHON:-python3}" -m pytest_ascend.emulator.profiling "$@"\n'
@@ -26,13 +26,13 @@ _TYPES = {"float32": "FLOAT", "bfloat16": "DT_BF16", "float64": "DOUBLE"}
 
 
 class Measured:
-    """Carries out tasks, and hands their times and shapes to the runtime while a profiler records."""
+    """Executes tasks, and reports their times and shapes to the runtime while a profiler records."""
 
     def __init__(self, runtime: Any) -> None:
         self.profilers, self._ran = ctypes.c_int.in_dll(runtime, "emu_profilers"), runtime.emu_ran
 
     def __call__(self, name: str, stream: int, run: Callable[..., Any], *given: Any) -> None:
-        """Carry out a task: ``run(*given)``."""
+        """Execute a task: ``run(*given)``."""
         if not self.profilers.value:
             run(*given)
             return
@@ -63,7 +63,7 @@ def _us(ns: int) -> str:
 
 
 def _summary(operators: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of op_summary: operators in the order in which they were carried out."""
+    """Yield the rows of op_summary: operators in the order of execution."""
     before = 0
     for each in operators:
         yield {
@@ -123,7 +123,7 @@ def _timeline(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _overlap(operators: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield when each device computed, and when it was free in between: torch_npu adds it up by step."""
+    """Yield when each device computed, and when it was idle in between: torch_npu adds this up by step."""
     ends: dict[int, int] = {}
     for each in operators:
         device, before = each["device"], ends.get(each["device"])
@@ -140,7 +140,7 @@ def _overlap(operators: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def export(folder: Path) -> None:
-    """Write the tables of a profile. Raises OSError and ValueError if it is not one of the emulated device."""
+    """Write the tables of a profile. Raises OSError and ValueError if it is not a profile of the emulated device."""
     begin = json.loads((folder / "host/start_info").read_text(encoding="utf-8"))
     ahead = int(begin["collectionTimeBegin"]) * 1000 - int(begin["clockMonotonicRaw"])
     with (folder / "host/data/emulated.jsonl").open(encoding="utf-8") as lines:
@@ -167,7 +167,7 @@ def export(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what torch_npu asks of ``msprof``; what else it can do, the emulated device does not have."""
+    """Execute the ``msprof`` command that torch_npu uses; other commands of msprof are not emulated."""
     given = dict(each.split("=", 1) for each in arguments if each.startswith("--") and "=" in each)
     if "--help" in arguments:
         sys.stdout.write("msprof of the emulated CANN: --export=on --output=DIR\n")

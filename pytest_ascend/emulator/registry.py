@@ -1,8 +1,8 @@
 """How operators are declared: a family, a signature, a body. The table of them is ``kernels/operators.txt``.
 
 Kernels call torch's own operators, which differ between versions of torch. :data:`aten` has those of the installed
-torch, and something that raises for any other. A kernel made of one is left out, so that torch_npu finds the operator
-missing, as on a CANN without it.
+torch, and for any other one a placeholder that raises. A kernel that consists of a placeholder is left out, so that
+torch_npu finds the operator missing, as on a CANN without it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pytest_ascend.system.dispatching import HALF, in_float32, lacks_half, torch
 
 Body = Callable[..., Any]
 
-#: What kernels take and return.
+#: Type of the arguments and results of kernels.
 T = torch.Tensor
 Optional = T | None
 L = list[int]
 
 
 class _Operators:
-    """``torch.ops.aten``, one of its operators, or in place of one that the installed torch lacks: ``inner`` is None.
+    """``torch.ops.aten``, one of its operators, or a placeholder (``inner`` is None) for one that this torch lacks.
 
-    Calling that raises NotImplementedError, for a kernel that could not be left out.
+    Calling a placeholder raises NotImplementedError, for a kernel that could not be left out.
     """
 
     def __init__(self, inner: Any, name: str) -> None:
@@ -59,27 +59,27 @@ aten: Any = _Operators(torch.ops.aten, "aten::")
 
 
 def is_missing(body: Any) -> TypeGuard[_Operators]:
-    """Whether this is an operator or overload that the installed torch lacks."""
+    """Return whether this is an operator or overload that the installed torch lacks."""
     return isinstance(body, _Operators) and body.inner is None
 
 
 def gap(when: object, what: str) -> None:
-    """Raise NotImplementedError where a kernel is asked for what CANN's operator does, and the kernel does not."""
+    """Raise NotImplementedError for arguments that CANN's operator supports and the kernel does not."""
     if when:
         raise NotImplementedError(what)
 
 
 def refuse(when: object, why: str) -> None:
-    """Raise Refused where CANN refuses what a kernel is asked for."""
+    """Raise Refused for arguments that CANN rejects."""
     if when:
         raise Refused(why)
 
 
 def _lacks(body: Any, deepest: int = 4) -> bool:
-    """Whether a function is a missing operator, or consists of one: in partials and closures."""
+    """Return whether a function is a missing operator, or calls one in partials and closures."""
     inner = [body.func] if isinstance(body, functools.partial) else []
     for cell in getattr(body, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # a variable without a value yet
+        with contextlib.suppress(ValueError):  # a variable that has no value yet
             inner.append(cell.cell_contents)
     return is_missing(body) or (deepest > 0 and any(_lacks(each, deepest - 1) for each in inner if callable(each)))
 
@@ -100,21 +100,21 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """The operator's name in CANN."""
+        """Return the operator's name in CANN."""
         return self.signature.name
 
 
 #: The operators of each family that compute in float32, or true for all.
 _WIDE: dict[str, Any] = table("emulator/kernels/wide.json")
-if torch_is_before(2, 3):  # 2.1 rounds each row's sum, if memory has gaps
+if torch_is_before(2, 3):  # 2.1 rounds each row's sum if memory has gaps
     _WIDE["reduction"] = [*_WIDE["reduction"], "ReduceSum"]
 
 
 class Family:
     """Related operators, declared in one section of the table.
 
-    ``wide`` are those that compute in float32, as torch's CPU kernels would round inside them. Results of promoted
-    families are rounded to the inputs' dtype, even where the output's is float32.
+    ``wide`` are those that compute in float32, as torch's CPU kernels would round intermediate results. Results of
+    promoted families are rounded to the inputs' dtype, even if the output's is float32.
     """
 
     def __init__(self, name: str) -> None:
@@ -136,7 +136,7 @@ class Family:
         self.kernels.append(Kernel(signature, body, into, self.name))
 
     def named(self, name: str, body: Body, *, wide: bool = False) -> None:
-        """Declare an operator that is called by its name (older API); ``wide`` computes it in float32."""
+        """Declare an operator that is called by name (older API); ``wide`` computes it in float32."""
         if _lacks(body):
             self.left_out.append(name)
             return
@@ -160,7 +160,7 @@ def _in_float32(signature: Signature, body: Body, *, promoted: bool = False) -> 
             if target is not value:
                 write(target, value)
             elif promoted:
-                # Float32 is rounded where all floating inputs are of one and the same dtype in half precision.
+                # Float32 is rounded if all floating-point inputs have the same half-precision dtype.
                 dtypes = {each.dtype for each in given if isinstance(each, T) and each.is_floating_point()}
                 is_float32 = isinstance(target, T) and target.dtype is torch.float32
                 if is_float32 and len(dtypes) == 1 and dtypes <= set(HALF):
@@ -171,9 +171,9 @@ def _in_float32(signature: Signature, body: Body, *, promoted: bool = False) -> 
 
 
 def with_kernels_of_float32(signature: Signature, body: Body) -> Body:
-    """Return the body, which computes half precision in float32 if torch's CPU kernels do not take it.
+    """Return the body, with half precision computed in float32 if torch's CPU kernels do not support it.
 
-    Old versions of torch lack many, as 2.3 that of a reflection pad in float16.
+    Old versions of torch lack many such kernels, e.g. 2.3 lacks reflection padding in float16.
     """
     wide = _in_float32(signature, body)
 

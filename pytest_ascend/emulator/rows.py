@@ -1,19 +1,19 @@
 """The operators of the emulated CANN, the rows of ``kernels/operators.txt``, and how a row becomes a kernel.
 
-A row is ``declaration = expression``, below the ``[module]`` of its family, and goes on in indented lines. Its
-expression has the names of the declaration's parameters, of torch, and of that module:
+A row is ``declaration = expression``, below the ``[module]`` of its family, and continues in indented lines. Its
+expression may use the names of the declaration's parameters, of torch, and of that module:
 
 - ``given`` is all inputs in order: ``aclnnFlip(Tensor self, IntArray dims, out Tensor out) = torch.flip(*given)``.
 - ``out`` is the output, or a tuple of several, which the expression then fills itself.
-- An expression without any input is a function that takes them in order: ``= torch.flip`` says the same.
+- An expression without any input is a function that takes them in order: ``= torch.flip`` is equivalent.
 - ``function(**given)`` passes the inputs that the function has parameters for. A tensor, list or array for any other
   raises NotImplementedError; other numbers and texts are ignored: most set a chip's speed or precision. With
   ``function(**given, out=out)`` it fills the outputs itself, with ``function(**given)[0]`` they are its first result.
 
-What an expression has beside them is told after it, step by step: ``where gate, value = x.chunk(2, -1)``. An expression
-may call the operators of its module by their names.
+Further names are defined after the expression, step by step: ``where gate, value = x.chunk(2, -1)``. An expression may
+call the operators of its module by their names.
 
-What CANN has on an Ascend 950 alone is below ``[module, on an Ascend 950]``, and refused on other chips.
+Operators that CANN has only on an Ascend 950 are below ``[module, on an Ascend 950]``, and other chips reject them.
 Below ``[module, by name]`` are operators of the older API: ``name = function``, or ``name(parameters) = expression``;
 below ``[module, by name in float32]`` those that compute half precision in float32.
 """
@@ -41,7 +41,7 @@ COMMON = {each.__name__: each for each in (math, torch, gap, gradients, is_950, 
 
 @functools.cache
 def sections() -> dict[str, list[tuple[str, str]]]:
-    """Return the rows of each section: pairs of a declaration and an expression. Raises ValueError for another line."""
+    """Return the rows of each section: pairs of declaration and expression. Raises ValueError for any other line."""
     text = (Path(__file__).parent / "kernels" / "operators.txt").read_text(encoding="utf-8")
     found: dict[str, list[tuple[str, str]]] = {}
     for line in re.sub(r"\n +", " ", text).splitlines():
@@ -56,7 +56,7 @@ def sections() -> dict[str, list[tuple[str, str]]]:
 
 
 def family_of(name: str, module: ModuleType) -> Family:
-    """Return the family of a section's rows, which read torch's names and those of a module."""
+    """Return the family of a section's rows, whose expressions use names of torch and of a module."""
     family, names = Family(name), {**COMMON, **vars(module)}
     for heading, is_of_950 in ((f"{name}, on an Ascend 950", True), (name, False)):
         for declaration, expression in sections().get(heading, ()):
@@ -70,7 +70,7 @@ def family_of(name: str, module: ModuleType) -> Family:
     return family
 
 
-#: Names in an expression without its texts: no attributes, no keywords. Parsing takes a hundred times as long.
+#: Names in an expression outside of strings: no attributes, no keywords. Parsing takes a hundred times as long.
 _READ = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|=[^=])")
 
 
@@ -87,12 +87,12 @@ def add(family: Family, declaration: str, expression: str, names: dict[str, Any]
     else:
         head = ["*given"] if "given" in read else [*(each.name for each in inputs), *["*"] * into]
         body = _function(", ".join([*head, *["out"] * into]), expression, names)
-    names[name] = body  # for the rows that call it
+    names[name] = body  # for rows that call it
     family.op(declaration, functools.partial(only_on_950, name, body) if is_of_950 else body, into=into)
 
 
 def only_on_950(name: str, body: Body, /, *given: Any, **out: Any) -> Any:
-    """Call an operator's body; other chips refuse it: CANN's pages list the Ascend 950 alone."""
+    """Call an operator's body; other chips reject it: CANN's pages list only the Ascend 950."""
     refuse(not is_950(), f"{name} is not supported on this chip.")
     return body(*given, **out)
 
@@ -112,7 +112,7 @@ def _of_some(inputs: Sequence[Parameter], function: Body, *, takes_first: bool) 
 
 
 def _function(parameters: str, expression: str, names: dict[str, Any]) -> Body:
-    """Return the expression as a function, or what it needs and the installed torch lacks."""
+    """Return the expression as a function, or the operator that it needs and the installed torch lacks."""
     for name in re.findall(r"\baten(?:\.\w+)+", expression):
         if is_missing(found := _evaluated(name, names)):
             return found

@@ -1,7 +1,7 @@
-"""The settings of the emulated device: one record, from the command line to the variables that processes inherit.
+"""Settings of the emulated device: one record, from the command line to the variables that processes inherit.
 
 Each field declares its option once: ``pytest --ascend`` and ``pytest-ascend emulate`` both read this table. Imports
-next to nothing: every pytest reads it, with ``--ascend`` or without.
+next to nothing: every pytest run reads it, with ``--ascend`` or without.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pytest_ascend.system.bundled import table
 from pytest_ascend.system.text import parse_size
 
 USUAL_MEMORY = "8G"
-#: The option of ``pytest`` that takes all of them.
+#: The ``pytest`` option that takes all of them.
 EMULATE_OPTION = "--ascend-emulate"
-#: By option, without its hyphens: how its value is written in help, and its line.
+#: By option, without its hyphens: its metavar and its help line.
 _ROWS: dict[str, dict[str, Any]] = table("emulator/settings.json")
 
 
@@ -90,17 +90,17 @@ class EmulatorSettings:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as in a run log, as builtins."""
+        """Return the settings as builtins, in the form of the run log."""
         found = {f"emulated_{each.name}": getattr(self, each.name) for each in fields(self)}
         return {"faults": list(found.pop("emulated_faults")), **found}
 
 
-#: The fields with an option of their own. ``pytest`` takes the number of devices from ``-n``.
+#: Fields with an option of their own. ``pytest`` takes the number of devices from ``-n``.
 OPTIONS = tuple(each for each in fields(EmulatorSettings) if each.metadata)
 
 
 def read(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the fields from a command line's, None or () for unset ones."""
+    """Return the values of the fields from a command line, where None or () means unset."""
     found: dict[str, Any] = {}
     for each in OPTIONS:
         text, as_value = given[each.name], each.metadata["read"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 #: Types for which a null pointer means an omitted argument.
 CONTAINERS = ("Tensor", "TensorList", "Scalar", "ScalarList", "IntArray", "BoolArray", "FloatArray")
-#: Integers that are passed as they are; narrow ones are widened in C. aclFormat and other enumerations are some.
+#: Integers that are passed unchanged; narrow ones are widened in C. aclFormat and other enumerations are among them.
 PLAIN = ("int8", "uint8", "int16", "int32", "uint32", "int64")
 #: Readable type -> (C type, C expression that converts an argument {0} to a 64-bit word).
 C_TYPES = {
@@ -33,7 +33,7 @@ ROLES = ("in", "inout", "out", "dynamic")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of an operator, without the two at the end of every first phase."""
+    """One parameter of an operator, excluding the two at the end of every first phase."""
 
     role: str
     type: str
@@ -41,7 +41,7 @@ class Parameter:
 
     @property
     def is_input(self) -> bool:
-        """Whether it is passed to the kernel's body."""
+        """Return whether it is passed to the kernel's body."""
         return self.role in ("in", "inout")
 
 

@@ -1,4 +1,4 @@
-"""The emulated CANN's libraries, and what kernels ask its runtime."""
+"""The emulated CANN's libraries, and the runtime state that kernels query."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import os
 from pathlib import Path
 
-#: ACL_OPT_DETERMINISTIC, and its value for results that are the same in any batch: torch_npu's level 3
+#: ACL_OPT_DETERMINISTIC, and its value for results that do not depend on the batch: torch_npu's level 3
 #: (torch_npu.npu.set_deterministic_level in the documentation of Ascend/op-plugin, 517f2e7d).
 _DETERMINISTIC, IN_ANY_BATCH = 0, 3
 

@@ -1,7 +1,7 @@
 """Converts the C runtime's words to kernel arguments: tensors over device memory, scalars, lists, text.
 
 A descriptor is read at once as 64-bit words, in the order of ``runtime/emulated.h``. All device memory is one address
-range, so that each tensor is a view of one base tensor of its dtype: no memory is wrapped twice.
+range, so each tensor is a view of one base tensor of its dtype: no memory is wrapped twice.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _NAMES = {
     35: "float8_e5m2", 36: "float8_e4m3fn", 37: "float8_e8m0fnu", 40: "float4_e2m1fn_x2",
 }  # fmt: skip
 
-#: Torch's dtypes, None where the installed torch lacks one: two numbers of four bits in a byte, and powers of two.
+#: Torch's dtypes for two four-bit numbers in a byte and for powers of two; None if the installed torch lacks them.
 FOUR_BITS, POWERS = getattr(torch, "float4_e2m1fn_x2", None), getattr(torch, "float8_e8m0fnu", None)
-#: ACL's number for four bits (E2M1). A descriptor counts numbers, of which torch has two in a byte.
+#: ACL's number for four-bit floats (E2M1). A descriptor counts numbers, of which torch has two in a byte.
 _FOUR_BITS = 40
 
-#: aclDataType, by CANN's numbers -> torch, as far as the installed version has it.
+#: aclDataType, by CANN's numbers -> torch dtype, if the installed version has it.
 DTYPES: dict[int, torch.dtype] = {code: getattr(torch, name) for code, name in _NAMES.items() if hasattr(torch, name)}
 
 _HEADER = 5  # dtype, ndim, offset, data, format
@@ -36,7 +36,7 @@ _TWO = ctypes.c_int64 * 2
 
 
 class Refused(Exception):
-    """Arguments that CANN refuses; ``CODE`` is its ACLNN_ERR_PARAM_INVALID."""
+    """Arguments that CANN rejects; ``CODE`` is its ACLNN_ERR_PARAM_INVALID."""
 
     CODE = 161002
 
@@ -47,7 +47,7 @@ def code_of(descriptor: int) -> int:
 
 
 def is_empty(descriptor: int) -> bool:
-    """Whether a descriptor's tensor has no elements."""
+    """Return whether a descriptor's tensor has no elements."""
     rank = _TWO.from_address(descriptor)[1]
     return 0 in (ctypes.c_int64 * rank).from_address(descriptor + 8 * _HEADER)[:]
 
@@ -61,7 +61,7 @@ class DeviceMemory:
         self.bases = {code: (whole.view(dtype), dtype.itemsize) for code, dtype in DTYPES.items()}
 
     def holds(self, address: int) -> bool:
-        """Whether an address is in device memory."""
+        """Return whether an address is in device memory."""
         return 0 <= address - self.address < self.size
 
     def tensor(self, descriptor: int) -> torch.Tensor | None:
@@ -81,7 +81,7 @@ class DeviceMemory:
             base, itemsize = self.bases[code]
         except KeyError:
             raise ValueError(f"a tensor of aclDataType {code}, which is not emulated") from None
-        if code == _FOUR_BITS:  # in bytes: the dense dimension, the last or that before, is halved (op-plugin)
+        if code == _FOUR_BITS:  # in bytes: the dense dimension, the last or the one before, is halved (op-plugin)
             dense = ndim - (1 if ndim == 1 or strides[-1] == 1 else 2)
             shape = [size // 2 if dim == dense else size for dim, size in enumerate(shape)]
             strides = [1 if dim == dense else stride // 2 for dim, stride in enumerate(strides)]
@@ -105,7 +105,7 @@ def write(target: Any, value: Any) -> None:
 
 
 def set_view_shape(descriptor: int, shape: torch.Size) -> None:
-    """Tell torch_npu the data-dependent shape of a result; it never has more dimensions than expected."""
+    """Set the data-dependent shape of a result for torch_npu; it never has more dimensions than expected."""
     words = (ctypes.c_int64 * (_HEADER + len(shape))).from_address(descriptor)
     words[1] = len(shape)
     words[_HEADER:] = list(shape)
@@ -126,7 +126,7 @@ def scalar(descriptor: int) -> complex | None:
 
 
 def _array(item: type[Any], read: Callable[[int], Any] | None, descriptor: int) -> list[Any] | None:
-    """Read a list, None for a null pointer; ``read`` follows the pointer that each item is."""
+    """Read a list, None for a null pointer; ``read`` dereferences items that are pointers."""
     if not descriptor:
         return None
     count, items = _TWO.from_address(descriptor)

@@ -127,7 +127,7 @@ class Child:
     def wait(self, deadline: Deadline) -> list[dict[str, Any]]:
         """Wait for messages, and return them; none if the process ended without any, or exceeded its deadline."""
         while True:
-            is_last = self.code() is not None or deadline.is_over()  # before reading: the pipe holds all of a dead one
+            is_last = self.code() is not None or deadline.is_over()  # before reading: a dead one's pipe holds all
             if (found := self.read()) or is_last:
                 return found
             time.sleep(0.001)

@@ -38,7 +38,7 @@ class Listener(Protocol):
     """Starts the children and receives the results of the tasks."""
 
     def start(self, card: Card, *, alone: bool, deterministic: bool) -> Child:
-        """Return a fresh process for a card; ``alone`` asks for blocking launches, ``deterministic`` for equal bits."""
+        """Return a fresh process for a card; ``alone``: with blocking launches, ``deterministic``: with determinism."""
 
     def heard(self, card: Card, message: Mapping[str, Any]) -> None:
         """Receive a message that is not meant for the supervisor."""

@@ -1,9 +1,9 @@
 """Numerics that are correct but differ from the CPU's: torch functions inside kernels, computed as a chip may.
 
-A chip sums in other orders and blocks, has its own exponentials, and multiplies float32 in HF32 if allowed. None of it
-is wrong, and a judge that rejects it rejects a real NPU. While a kernel runs, a dispatch mode intercepts the torch
+A chip sums in other orders and blocks, has its own exponentials, and multiplies float32 in HF32 if allowed. All of this
+is valid, and a judge that rejects it would reject a real NPU. While a kernel runs, a dispatch mode intercepts the torch
 functions that it calls; the tables list them by class: :mod:`functions` (transcendental), :mod:`sums` (reductions and
-what contains them), :mod:`products` (the cube unit's).
+functions that contain them), :mod:`products` (the cube unit's).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pytest_ascend.emulator.choices import EXACT, checked
 from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.system.dispatching import EagerDispatchMode, is_composed
 
-#: Name in torch, without the trailing underscore of in-place functions -> its replacement, of the call and the seed.
+#: Name in torch, without the trailing underscore of in-place functions -> its replacement, called with call and seed.
 _TABLE: Mapping[str, Callable[[Call, int], Any]] = {**FUNCTIONS, **SUMS, **PRODUCTS}
 
 
@@ -53,12 +53,12 @@ def _computes(func: torch._ops.OpOverload) -> Callable[[Call, int], Any] | None:
 
 @functools.cache
 def _is_composite(func: torch._ops.OpOverload) -> bool:
-    """Whether torch only implements it by other functions, which may be in the tables."""
+    """Return whether torch implements it only by other functions, which may be in the tables."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001  no public name exists
     return is_composed(func) and not has_kernel(func.name(), "CPU")  # type: ignore[no-untyped-call]
 
 
-#: cubeMathType: a lower precision is allowed for float32, and the value that a chip then uses.
+#: cubeMathType: float32 may be computed in lower precision, and the value that a chip then uses.
 _ALLOWED, _HF32 = 1, 3
 
 

@@ -1,8 +1,8 @@
-"""Transcendental functions that are within 2 ulp, as a chip's are, but differ from the CPU's.
+"""Transcendental functions that are within 2 ulp, like a chip's, but differ from the CPU's.
 
-A CPU result, which is within 1 ulp of the true value, moves by one ulp or stays: one in eight up, one in eight down,
-decided by its bits and the seed, so that equal operands give equal results anywhere. bfloat16 is computed in float32
-and rounded once, so that an ulp is lost; float64 is computed by a chip's scalar cores, with the CPU's functions.
+A CPU result, which is within 1 ulp of the true value, moves by at most one ulp: one in eight up, one in eight down,
+determined by its bits and the seed, so that equal operands always give equal results. bfloat16 is computed in float32
+and rounded once, so that an ulp there is lost; float64 is computed by a chip's scalar cores, with the CPU's functions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMES = """
     softplus_backward tanh_backward
 """
 
-#: Exponents without a transcendental function: the operand itself, and a product.
+#: Exponents that need no transcendental function: the operand itself, and its square.
 _PRODUCTS = (1, 2)
 
 #: Integer type of the same width; bits of the fraction, of the smallest normal and of the largest finite number.
@@ -53,12 +53,12 @@ def nudge(result: Any, seed: int) -> Any:
 
 def _nudged(call: Call, seed: int) -> Any:
     made = call.make()
-    nudge(call.targets() if made is None else made, seed)  # lists changed in place are returned as None
+    nudge(call.targets() if made is None else made, seed)  # functions on lists that work in place return None
     return made
 
 
 def _power(call: Call, seed: int) -> Any:
-    """Leave powers of 1 unchanged, and square by a product, as chips do; other powers are transcendental."""
+    """Keep first powers unchanged, and square by a product, as chips do; other powers are transcendental."""
     exponent = call.get("exponent")
     return call.make() if not isinstance(exponent, T) and exponent in _PRODUCTS else _nudged(call, seed)
 
@@ -107,7 +107,7 @@ class Call:
         return self.arguments.get(name, default)
 
     def make(self, changed: Mapping[str, Any] | None = None) -> Any:
-        """Make the call, with some of the given arguments replaced."""
+        """Execute the call, with some of the given arguments replaced."""
         changed = changed or {}
         arguments = {name: changed.get(name, value) for name, value in self.arguments.items()}
         rest = {name: value for name, value in arguments.items() if name not in self.positional}
@@ -118,7 +118,7 @@ class Call:
         return [self.arguments[name] for name in self.written]
 
     def give(self, made: T) -> T:
-        """Return a result of one tensor to the caller: as it is, or written to its target."""
+        """Return a result of one tensor to the caller: directly, or written to its target."""
         for target in self.targets():
             return target.copy_(made)  # type: ignore[no-any-return]
         return made

@@ -19,7 +19,7 @@ from pytest_ascend.system.dispatching import in_float32
 T = torch.Tensor
 
 _BLOCKS = (16, 48, 64, 80, 128, 256)
-_MOST_PARTS = 4  # more would show nothing new and take time
+_MOST_PARTS = 4  # more parts would add no coverage and take time
 
 
 def _is_inexact(*operands: T) -> bool:
@@ -35,7 +35,7 @@ def parts(length: int, seed: int) -> Iterator[slice]:
 
 
 def _added(pieces: Iterable[T]) -> T:
-    """Add in place: nobody else uses the pieces."""
+    """Add in place: the pieces are not used elsewhere."""
     return functools.reduce(T.add_, pieces)
 
 
@@ -57,8 +57,8 @@ class Product:
         fits = fits and (left.dim() != right.dim() or left.shape[:-2] == right.shape[:-2])
         added, most = call.get("self"), self.dims[1] - self.over_batch
         fits = fits and (left.dim(), right.dim()) == self.dims and (added is left or added.dim() <= most)
-        if not _is_inexact(left, right) or not fits:  # blocks of operands might fit although these do not
-            return call.make()  # which raises
+        if not _is_inexact(left, right) or not fits:  # blocks might fit although the operands do not
+            return call.make()  # which raises the error
         dtype = call.targets()[0].dtype if call.written else call.get("out_dtype") or left.dtype
         wide, other = in_float32(left.conj() if self.conjugated else left), in_float32(right)
         blocks = parts(left.shape[-1], seed)
@@ -72,7 +72,7 @@ class Product:
 
 
 def _convolution(call: Call, seed: int) -> Any:
-    """Convolve block by block of input channels; with groups, as the CPU does."""
+    """Convolve block by block of input channels; grouped convolutions are left to the CPU."""
     x, weight = call.get("input"), call.get("weight")
     if not _is_inexact(x, weight):
         return call.make()

@@ -1,8 +1,8 @@
 """Sums in other orders and blocks: reductions, and functions that contain them.
 
-The elements along a reduced dimension are read in another order: every b-th one first, then every b-th from the
-second on, as cores that share a dimension do. b depends on the seed and the length only, so that a row's result does
-not depend on other rows.
+The elements along a reduced dimension are read in another order: every b-th one first, then every b-th from the second
+on, like cores that share a dimension. b depends on the seed and the length only, so that a row's result does not depend
+on other rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def shuffled(x: Any, dims: list[int], seed: int, *, back: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class Order:
-    """The arguments to reorder, along which dimensions, and the results to restore."""
+    """Which arguments to reorder, along which dimensions, and which results to restore."""
 
     inputs: str
     dims: Dims
@@ -53,7 +53,7 @@ class Order:
     nudged: bool = False
 
     def __call__(self, call: Call, seed: int) -> Any:
-        """Compute in the other order."""
+        """Compute in the changed order."""
         dims, names = self.dims(call), self.inputs.split()
         first = call.get(names[0])
         if not dims or not isinstance(first, T) or not (first.is_floating_point() or first.is_complex()):
@@ -77,7 +77,7 @@ class Order:
 
 
 def _named(call: Call) -> list[int]:
-    """Return the dimensions of the argument ``dim``; all without one."""
+    """Return the dimensions in the argument ``dim``; all dimensions without one."""
     dim = call.get("dim")
     if dim is None or (isinstance(dim, list | tuple) and not dim):
         return list(range(_first(call).dim()))
@@ -115,7 +115,7 @@ def _keys(call: Call) -> list[int]:
 
 
 def _moments(call: Call, seed: int) -> Any:
-    """Return variance or standard deviation, with the mean if asked, by two passes in float32."""
+    """Return variance or standard deviation, with the mean if requested, by two passes in float32."""
     x, dims = call.get("self"), _named(call)
     name = call.func.overloadpacket.__name__
     if x.dtype not in (torch.float32, torch.float16, torch.bfloat16) or "correction" not in call.names or call.written:
@@ -143,7 +143,7 @@ def _factors(call: Call, seed: int) -> Any:
 
 
 def _log_sum_exp(call: Call, seed: int) -> Any:
-    """Add the chip's own logarithm to the maximum, so that a large sum is as exact as a sum is."""
+    """Add the chip's own logarithm to the maximum, so that a large sum stays as accurate as a plain sum."""
     x, dims, keep = call.get("self"), _named(call), bool(call.get("keepdim"))
     if not x.is_floating_point() or x.dtype is torch.float64 or not x.numel():
         return call.make()
@@ -166,7 +166,7 @@ def _running_sum(call: Call, seed: int) -> Any:
     padded = wide.new_zeros(-(-len(wide) // size) * size, *wide.shape[1:])
     padded[: len(wide)] = wide
     blocks = padded.unflatten(0, (-1, size))
-    while step < size:  # by doubling steps
+    while step < size:  # doubling the step
         blocks = torch.cat([blocks[:, :step], blocks[:, step:] + blocks[:, :-step]], 1)
         step *= 2
     blocks[1:] += torch.from_numpy(np.add.accumulate(blocks[:-1, -1].numpy(), 0))[:, None]

@@ -1,5 +1,5 @@
-/* Reductions, element by element, in the width of the dtype: each step is rounded to it, as where data is added up on
- * its way into memory. */
+/* Element-wise reductions in the width of the dtype: each step is rounded to it, as when data is accumulated on its way
+ * into memory. */
 #include "hccl.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ uint16_t hccl_to_half(float value) {
     bits &= 0x7fffffff;
     if (bits > 0x7f800000) return sign | 0x7e00;
     if (bits >= 0x477ff000) return sign | 0x7c00; /* from half way between the largest number and the next step */
-    if (bits < 0x38800000) { /* a denormal, or zero: adding 0.5 has the processor round to steps of 2^-24 */
+    if (bits < 0x38800000) { /* a denormal, or zero: adding 0.5 makes the processor round to steps of 2^-24 */
         float magnitude;
         memcpy(&magnitude, &bits, 4);
         magnitude += 0.5f;
@@ -50,12 +50,12 @@ static uint16_t to_bfloat(float value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* What is no number stays so, as in torch. */
+/* NaN stays NaN, as in torch. */
 #define LARGER(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 #define SMALLER(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 #define LOOP(expression) for (uint64_t i = 0; i < count; i++) { expression; }
 
-/* Integers wrap around, which is defined for unsigned ones only. */
+/* Integers wrap around, which is only defined for unsigned ones. */
 #define FOLD(name, type, wide)                                              \
     static void name(type *x, const type *y, uint64_t count, int op) {      \
         switch (op) {                                                       \
@@ -94,14 +94,14 @@ void hccl_fold(void *into, const void *from, uint64_t count, int dtype, int op) 
     }
 }
 
-/* As the reference of HcclAllReduce says of Atlas A2: these dtypes, and no product of int16 and bfloat16. */
+/* As documented by HcclAllReduce for Atlas A2: these dtypes, and no product of int16 and bfloat16. */
 int hccl_can_reduce(int dtype, int op) {
     if (dtype == INT16 || dtype == BF16) return op != PROD;
     return dtype == INT8 || dtype == INT32 || dtype == INT64 || dtype == FP32 || dtype == FP16;
 }
 
-/* The order in which the ranks' data is added up in a share: that of ranks; with numerics chip:SEED another one, as in a
- * ring, that begins at another rank in each share; and unless determinism is asked for, another one in each call. */
+/* The order in which the ranks' data is summed in a share: by rank; with numerics chip:SEED rotated, as in a ring that
+ * starts at another rank in each share; and unless determinism is requested, rotated anew in each call. */
 void hccl_order(const communicator *comm, const agreement *what, uint32_t share, uint32_t *order) {
     const char *numerics = getenv("PYTEST_ASCEND_EMULATED_NUMERICS");
     uint64_t start = 0, step = 1, n = comm->ranks;

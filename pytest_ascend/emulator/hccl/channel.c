@@ -1,5 +1,5 @@
 /* Moving bytes between ranks, over rings in shared memory. One thread moves all transfers of an operation at once, so
- * that no order of sends and receives within it can wait for itself. */
+ * that no order of sends and receives within it can deadlock. */
 #define _GNU_SOURCE
 #include "hccl.h"
 
@@ -19,7 +19,7 @@ void hccl_wake(place *of) {
     if (atomic_load(&of->sleepers)) syscall(SYS_futex, &of->bell, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
 }
 
-/* Sleep until the bell rings, for which it was at "seen", and no longer than after which to look whether all are alive. */
+/* Sleep until the bell changes from "seen", but no longer than the interval at which to check that all are alive. */
 void hccl_sleep(place *mine, uint32_t seen) {
     struct timespec limit = {.tv_nsec = LOOK_ROUND_MS * 1000000L};
     atomic_fetch_add(&mine->sleepers, 1);
@@ -27,7 +27,7 @@ void hccl_sleep(place *mine, uint32_t seen) {
     atomic_fetch_sub(&mine->sleepers, 1);
 }
 
-/* Note why the communicator cannot go on, for all ranks; the first one to find out says it. */
+/* Record why the communicator cannot continue, for all ranks; the first one to notice reports it. */
 int hccl_break(communicator *comm, const char *format, ...) {
     shared_state *shared = comm->shared;
     uint32_t expected = 0;
@@ -53,7 +53,7 @@ static char *buffer(communicator *comm, uint32_t from, uint32_t to) {
     return comm->buffers + ((size_t)from * comm->ranks + to) * comm->ring_bytes;
 }
 
-/* Copy between a ring and memory, from position "at" of all that the ring ever held. */
+/* Copy between a ring and memory, from position "at" in the ring's stream of bytes. */
 static void into_ring(char *bytes, size_t size, uint64_t at, const char *data, uint64_t count) {
     uint64_t start = at % size, first = count < size - start ? count : size - start;
     memcpy(bytes + start, data, first);
@@ -126,8 +126,8 @@ static int receive_some(communicator *comm, transfer *each, int *error) {
     return each->moved != before;
 }
 
-/* Go once through the list; say how many are left and whether anything moved. Of several transfers with one peer in one
- * direction, the first comes first. */
+/* Go once through the list; report how many are left and whether anything moved. Of several transfers with one peer in
+ * one direction, the first goes first. */
 static int go_through(communicator *comm, transfer *list, int count, int *moved) {
     uint32_t busy[2] = {0, 0}, touched = 0;
     int error = EMU_OK, left = 0;
@@ -185,7 +185,7 @@ int hccl_move(communicator *comm, transfer *list, int count) {
         if (now - looked > LOOK_ROUND_MS * 1e-3) {
             looked = now;
             uint32_t rank = culprit(comm, list, count);
-            /* What a rank sent before it went is still there: only where nothing moves any more is it missed. */
+            /* What a rank sent before it exited is still there: it is missed only once nothing moves any more. */
             if ((now - since > 2e-3 * LOOK_ROUND_MS && hccl_is_gone(comm, rank)) || now - since > comm->exec_timeout_s)
                 return gone(comm, list, count, rank, now - since);
         }

@@ -1,4 +1,4 @@
-/* HCCL's collectives and point-to-point: each call becomes an operation, which a thread of its stream carries out. */
+/* HCCL's collectives and point-to-point: each call becomes an operation, which a thread of its stream executes. */
 #include "hccl.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ const char *hccl_kind_name(int kind) {
     return kind < 0 || kind >= KINDS ? "unknown" : names[kind];
 }
 
-/* --- making an operation --- */
+/* --- creating an operation --- */
 
 static void add(operation *to, uint32_t peer, int receives, const void *data, uint64_t bytes) {
     transfer *made = &to->list[to->transfers++];
@@ -45,8 +45,8 @@ static int check(communicator *comm, int kind, int dtype, int op, uint64_t count
     return comm->error ? hccl_fail(comm->error, "the communicator is broken: %s", comm->shared->failure) : HCCL_OK;
 }
 
-/* Return a new operation with room for some transfers, after all ranks agreed on it where it is the first of its kind;
- * NULL with the error in "error" else. */
+/* Return a new operation with room for some transfers, after all ranks agreed on it if it is the first of its kind;
+ * otherwise NULL, with the error in "error". */
 static operation *begin(communicator *comm, int kind, int dtype, int op, uint64_t count, int root, const void *buffer, int room, int *error) {
     *error = check(comm, kind, dtype, op, count, root, buffer);
     if (*error) return NULL;
@@ -66,11 +66,11 @@ static operation *begin(communicator *comm, int kind, int dtype, int op, uint64_
     return NULL;
 }
 
-/* --- carrying it out --- */
+/* --- executing it --- */
 
 static int move_list(operation *given) { return given->transfers ? hccl_move(given->comm, given->list, given->transfers) : EMU_OK; }
 
-/* Sum the share of this rank from what all ranks have sent. */
+/* Sum this rank's share of what all ranks have sent. */
 static void sum(const operation *given, const char *const *parts, char *into, uint64_t count) {
     uint32_t order[MAX_RANKS];
     hccl_order(given->comm, &given->what, given->comm->rank, order);
@@ -79,7 +79,7 @@ static void sum(const operation *given, const char *const *parts, char *into, ui
     hccl_fault_sum(given, parts, order, into, count);
 }
 
-/* Send each rank its share, and receive one's own from all. */
+/* Send each rank its share, and receive this rank's own from all. */
 static int gather_share(operation *given, char *room, const char **parts) {
     uint32_t mine = given->comm->rank, ranks = given->comm->ranks;
     uint64_t width = hccl_size_of(given->what.dtype), bytes = given->counts[mine] * width;
@@ -94,7 +94,7 @@ static int gather_share(operation *given, char *room, const char **parts) {
     return move_list(given);
 }
 
-/* Give away what was summed up here, and get what the others have. */
+/* Send the share summed here, and receive the others' shares. */
 static int spread_shares(operation *given, const char *share) {
     uint32_t mine = given->comm->rank, ranks = given->comm->ranks;
     uint64_t width = hccl_size_of(given->what.dtype);
@@ -160,14 +160,14 @@ static int run_eagerly(void *data) {
     return emu_timed(hccl_kind_name(given->what.kind), run, given, given->stream);
 }
 
-/* Its turn among the operations of the communicator, whatever their streams. */
+/* Wait for its turn among the operations of the communicator, whatever their streams. */
 static operation *with_turn(operation *given) {
     given->ticket = __atomic_fetch_add(&given->comm->tickets, 1, __ATOMIC_ACQ_REL);
     hccl_retain(given->comm);
     return given;
 }
 
-/* --- in a captured graph: the operation is a pattern, of which each execution of the graph carries out a copy --- */
+/* --- in a captured graph: the operation is a template, and each execution of the graph runs a copy of it --- */
 
 static operation *copy_of(const operation *pattern) {
     size_t size = sizeof *pattern + (size_t)pattern->room * sizeof(transfer);
@@ -184,7 +184,7 @@ static operation *copy_of(const operation *pattern) {
 
 static pthread_mutex_t captured_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Take the first of the copies that wait, or add one behind them. */
+/* Take the first of the waiting copies, or add one behind them. */
 static operation *waiting(operation *pattern, operation *added) {
     operation *first = NULL, **last = &pattern->next;
     pthread_mutex_lock(&captured_lock);
@@ -229,7 +229,7 @@ static int submit(operation *given, const void *in, void *out, uint64_t out_byte
 
 /* --- reductions --- */
 
-/* Divide what every rank sees as a whole into shares; small ones are made by the first ranks alone. */
+/* Divide data that every rank sees as a whole into shares; small data is handled by the first ranks alone. */
 static void divide(operation *given, uint64_t count) {
     uint64_t ranks = given->comm->ranks, width = hccl_size_of(given->what.dtype);
     uint64_t line = 64 / (width > 64 ? 64 : width), each = (count + ranks - 1) / ranks;
@@ -300,7 +300,7 @@ API int HcclScatter(void *in, void *out, uint64_t count, int dtype, uint32_t roo
     return submit(made, in, out, bytes, stream);
 }
 
-/* Every rank shows every other what it has; "at" is where the data of a rank comes to lie, in bytes. */
+/* Every rank sends its data to every other; "at" is the byte offset at which a rank's data is placed. */
 static int show_all(operation *made, const void *in, uint64_t bytes, char *out, const uint64_t *at, const uint64_t *sizes, void *stream) {
     communicator *comm = made->comm;
     uint64_t all = 0;
@@ -333,7 +333,7 @@ API int HcclAllGatherV(void *in, uint64_t count, void *out, const uint64_t *coun
     return made ? show_all(made, in, count * width, out, at, sizes, stream) : error;
 }
 
-/* Every rank has something else for every other. All sizes and places are in bytes. */
+/* Every rank has different data for every other. All sizes and offsets are in bytes. */
 static int exchange(operation *made, const char *in, const uint64_t *send_at, const uint64_t *send, char *out, const uint64_t *receive_at,
                     const uint64_t *receive, void *stream) {
     communicator *comm = made->comm;
@@ -376,7 +376,7 @@ API int HcclAlltoAll(const void *in, uint64_t count, int dtype, void *out, uint6
     return made ? exchange(made, in, at, sizes, out, at, sizes, stream) : error;
 }
 
-/* The matrix has what each rank (row) sends to each (column), so that nobody has to be told the rest. */
+/* The matrix has the sizes that each rank (row) sends to each (column), so that no rank has to be told the rest. */
 API int HcclAlltoAllVC(const void *in, const uint64_t *matrix, int dtype, void *out, int out_dtype, communicator *comm, void *stream) {
     uint64_t counts[MAX_RANKS], offsets[MAX_RANKS], out_counts[MAX_RANKS], out_offsets[MAX_RANKS], at = 0, out_at = 0;
     for (uint32_t rank = 0; comm && rank < comm->ranks; rank++) {
@@ -419,7 +419,7 @@ API int HcclBatchSendRecv(const item *items, uint32_t count, communicator *comm,
     return submit(made, NULL, made->out, made->out_bytes, stream);
 }
 
-/* Between HcclGroupStart and HcclGroupEnd, sends and receives are kept, and go together. */
+/* Between HcclGroupStart and HcclGroupEnd, sends and receives are collected, and go together. */
 enum { GROUP_ROOM = 1024 };
 static __thread int group_depth;
 static __thread struct { item what; communicator *comm; void *stream; } *grouped;
@@ -440,7 +440,7 @@ API int HcclGroupEnd(void) {
     for (uint32_t first = 0; first < grouped_count && !error; first++) {
         uint32_t count = 0;
         communicator *comm = grouped[first].comm;
-        if (!comm) continue; /* it went with an earlier one */
+        if (!comm) continue; /* it was sent with an earlier one */
         for (uint32_t i = first; i < grouped_count; i++)
             if (grouped[i].comm == comm && grouped[i].stream == grouped[first].stream) items[count++] = grouped[i].what, grouped[i].comm = NULL;
         error = HcclBatchSendRecv(items, count, comm, grouped[first].stream);

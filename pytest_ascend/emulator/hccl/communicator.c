@@ -1,7 +1,7 @@
 /* Communicators: how ranks find each other and their shared memory, and what they know of each other.
  *
- * The memory has no name: its file is one of the root's, which the others open through /proc. So nothing is left behind
- * by whatever ends a process. It takes processes of one machine, and of one user. */
+ * The memory has no name: its file belongs to the root, and the others open it through /proc. Nothing is left behind,
+ * however a process ends. All processes must run on one machine, as one user. */
 #define _GNU_SOURCE
 #include "hccl.h"
 
@@ -18,7 +18,7 @@
 
 extern int aclrtGetDevice(int32_t *device);
 
-/* HcclCommConfig, as far as it is looked at. */
+/* HcclCommConfig, as far as it is read. */
 typedef struct {
     size_t size;
     uint32_t magic, version;
@@ -61,7 +61,7 @@ int hccl_fail(int code, const char *format, ...) {
 
 /* --- processes --- */
 
-/* When a process began, in ticks since the machine did; 0 where it is gone. A zombie is: nobody waits for it yet. */
+/* Start time of a process, in ticks since boot; 0 if it is gone. A zombie is: nobody has reaped it yet. */
 static uint64_t began(int32_t pid, char *state) {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -84,7 +84,7 @@ int hccl_is_gone(communicator *comm, uint32_t rank) {
     return atomic_load(&of->has_left) || (atomic_load(&of->pid) && began(of->pid, &state) != of->started);
 }
 
-/* Whether a signal has stopped a rank's process: it has begun what the others wait for, and does not go on. */
+/* Whether a signal has stopped a rank's process: it began what the others wait for, and does not continue. */
 int hccl_is_stopped(communicator *comm, uint32_t rank) {
     char state;
     began(comm->shared->places[rank].pid, &state);
@@ -114,7 +114,7 @@ static void fill_root(char *root, size_t size) {
 
 static size_t rings_of(uint32_t ranks) { return ranks <= 4 ? (size_t)1 << 20 : (size_t)1 << 18; }
 
-/* Map the memory that a root tells of. The root's file is closed by the root, when all have come. */
+/* Map the memory announced by a root. The root closes its file when all ranks have arrived. */
 static int map(const char *root, uint32_t ranks, communicator *comm, int *roots_file) {
     int pid, file;
     unsigned long long start;
@@ -169,7 +169,7 @@ static int wait_for_all(communicator *comm) {
             place *of = &comm->shared->places[rank];
             if (!atomic_load(&of->has_joined) || !hccl_is_gone(comm, rank)) continue;
             end = 0;
-            if (!atomic_load(&of->has_left)) missing = rank, has_died = 1; /* else it gave up waiting, as this rank does */
+            if (!atomic_load(&of->has_left)) missing = rank, has_died = 1; /* else it timed out, as this rank does */
         }
         if (hccl_now() > end) {
             const char *why = has_died ? "is gone: Process has exited" : "did not join within HCCL_CONNECT_TIMEOUT";
@@ -210,7 +210,7 @@ static int remember(communicator *comm) {
     return at < room ? HCCL_OK : hccl_fail(HCCL_E_UNAVAIL, "EI0007: a process has no more than %d communicators here", room);
 }
 
-/* Operators that compute and communicate in one are given a communicator's name. */
+/* Operators that compute and communicate in one take a communicator's name. */
 API int HcomGetCommHandleByGroup(const char *name, void **into) {
     *into = NULL;
     pthread_mutex_lock(&lock);
@@ -231,7 +231,7 @@ void hccl_release(communicator *comm) {
     if (!__atomic_sub_fetch(&comm->references, 1, __ATOMIC_ACQ_REL)) unmap(comm);
 }
 
-/* Map and introduce oneself; waiting for the others comes after. */
+/* Map the memory and announce this rank; waiting for the others comes later. */
 static int enter(const char *root, uint32_t ranks, uint32_t rank, int32_t device, const configuration *config, communicator **into, int *file) {
     if (!ranks || ranks > MAX_RANKS) return hccl_fail(HCCL_E_PARA, "EI0003: %u ranks: between 1 and %d are emulated", ranks, MAX_RANKS);
     if (rank >= ranks) return hccl_fail(HCCL_E_PARA, "EI0003: In [HcclCommInitRootInfo], value [%u] for parameter [rank] is invalid: there are %u", rank, ranks);
@@ -265,7 +265,7 @@ static int join(const char *root, uint32_t ranks, uint32_t rank, const configura
     return error;
 }
 
-/* --- what a rank does the first time: see that the others do the same --- */
+/* --- the first operation of a rank: check that the others do the same --- */
 
 static int is_inconsistent(communicator *comm, const char *what, uint32_t rank, long long mine, long long theirs) {
     return hccl_fail(HCCL_E_PARA, "EI0005: The arguments for collective communication are inconsistent between ranks: parameter[%s], rank %u [%lld], rank %u [%lld]",
@@ -281,7 +281,7 @@ static int compare(communicator *comm, const agreement *mine, uint32_t rank) {
     return HCCL_OK;
 }
 
-/* Whether a rank waits in another collective while this one waits for it in this one. */
+/* Whether a rank waits in another collective while this one waits for it here. */
 static int other_kind(place *of, const agreement *mine) {
     for (int kind = 0; kind < KINDS; kind++)
         if (kind != mine->kind && atomic_load(&of->entries[kind].is_posted) && of->entries[kind].what.sequence == mine->sequence) return kind;
@@ -337,13 +337,13 @@ API int HcclCommInitRootInfoConfig(uint32_t ranks, const char *root, uint32_t ra
     return join(root, ranks, rank, config, comm);
 }
 
-/* Several roots share the work of introducing thousands of ranks; here the first one does. */
+/* Several roots share the work of connecting thousands of ranks; here the first one does it all. */
 API int HcclCommInitRootInfoScalable(uint32_t ranks, uint32_t roots, const char *root, uint32_t rank, uint32_t more, const configuration *config, void **comm) {
     if (!roots || more) return hccl_fail(HCCL_E_PARA, "EI0003: nRoot [%u] or nExtRoot [%u] is invalid", roots, more);
     return join(root, ranks, rank, config, comm);
 }
 
-/* Its first rank makes the memory of a sub-group, and tells the others in that of the whole. */
+/* The first rank of a sub-group creates its memory, and announces it to the others in that of the whole group. */
 static int tell_of_subgroup(communicator *all, uint64_t id, uint32_t first, uint32_t ranks, char *root) {
     fill_root(root, sizeof all->shared->subgroups->root);
     for (int i = 0; i < MAX_SUBGROUPS; i++) {
@@ -379,7 +379,7 @@ static int hear_of_subgroup(communicator *all, uint64_t id, uint32_t first, char
 }
 
 API int HcclCreateSubCommConfig(void **whole, uint32_t ranks, const uint32_t *ids, uint64_t id, uint32_t rank, const configuration *config, void **into) {
-    if (!ids) { /* this rank takes no part */
+    if (!ids) { /* this rank does not take part */
         *into = NULL;
         return HCCL_OK;
     }

@@ -1,6 +1,6 @@
-/* Planted faults: ways in which a library of collectives that is otherwise right is wrong, to show that a suite notices.
- * Written "hccl-NAME", and after colons when and where: rank=1, collective=AllReduce, after=3, times=1, rate=0.1,
- * bytes=65536 (the least size that is hit), seconds=5. Python checks them; see emulator/collective_faults.py. */
+/* Planted faults of an otherwise correct library of collectives, to test that a suite notices them. Written
+ * "hccl-NAME", and after colons when and where: rank=1, collective=AllReduce, after=3, times=1, rate=0.1, bytes=65536
+ * (the smallest size that is hit), seconds=5. Python checks them; see emulator/collective_faults.py. */
 #include "hccl.h"
 
 #include <signal.h>
@@ -65,8 +65,8 @@ static fault *named(const char *name) {
     return NULL;
 }
 
-/* Whether a fault is planted and happens in this operation. Sequences count what all ranks begin, so that faults of
- * which several ranks are part happen in the same one. */
+/* Whether a fault is planted and happens in this operation. Sequences count operations begun by all ranks, so that
+ * faults that involve several ranks happen in the same one. */
 static fault *due(const char *name, const operation *given, uint64_t bytes) {
     fault *found = named(name);
     if (!found || (found->rank >= 0 && found->rank != own_rank(given->comm))) return NULL;
@@ -84,7 +84,7 @@ int hccl_fault_root(int root, int kind) {
     return root > 0 && kind == BROADCAST && named("root-ignored") ? 0 : root;
 }
 
-/* Whose share is sent in the place of one's: of all ranks alike, or sizes would not fit. */
+/* The rank whose share is sent instead of one's own: the same for all ranks, or sizes would not fit. */
 uint32_t hccl_fault_share(const operation *given, uint32_t share) {
     return given->what.kind == REDUCE_SCATTER && named("scatter-shifted") ? (share + 1) % given->comm->ranks : share;
 }
@@ -100,7 +100,7 @@ void hccl_fault_before(operation *given, char **kept) {
     if (*kept) memcpy(*kept, given->out, given->out_bytes);
 }
 
-/* --- while it is summed up --- */
+/* --- during summation --- */
 
 static void through_half(char *into, const char *const *parts, const uint32_t *order, uint32_t ranks, uint64_t count, int op) {
     float *x = (float *)into;
@@ -125,7 +125,7 @@ static void again(char *into, const char *const *parts, const uint32_t *order, c
     for (uint32_t i = 1; i < last; i++) hccl_fold(into, parts[order[i]], count, given->what.dtype, op);
 }
 
-/* Reorder a sum, where nobody may: each call another one. */
+/* Reorder a sum where the order must not change: each call another one. */
 static void in_any_order(char *into, const char *const *parts, const operation *given, uint64_t count) {
     uint32_t order[MAX_RANKS], ranks = given->comm->ranks, start = (uint32_t)(given->what.sequence % ranks);
     for (uint32_t i = 0; i < ranks; i++) order[i] = (start + i) % ranks;
@@ -149,11 +149,11 @@ void hccl_fault_sum(const operation *given, const char *const *parts, const uint
     if (op == SUM && due("order-changes", given, bytes)) in_any_order(into, parts, given, count);
     if (dtype == BF16 && due("bfloat16-truncated", given, bytes))
         for (uint64_t k = 0; k < count; k++) ((uint16_t *)into)[k] &= 0xfffe;
-    /* Of a bucket, what does not fill a vector: it stays what the first rank had. */
+    /* The tail of a bucket that does not fill a vector keeps the first rank's data. */
     if (count > TAIL && due("tail-not-reduced", given, bytes)) memcpy(into + (count - tail) * width, parts[0] + (count - tail) * width, tail * width);
 }
 
-/* --- when it is done --- */
+/* --- at the end --- */
 
 static void swap(char *a, char *b, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i++) {

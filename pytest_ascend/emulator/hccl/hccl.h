@@ -1,6 +1,6 @@
-/* The emulated HCCL: what its parts share. A communicator is one piece of anonymous shared memory, which every rank
- * maps; in it, each pair of ranks has a ring of bytes for each direction. All collectives are made of transfers over
- * these rings, and of sums that each rank makes of its share. */
+/* Shared declarations of the emulated HCCL. A communicator is one piece of anonymous shared memory, which every rank
+ * maps; in it, each pair of ranks has a byte ring for each direction. All collectives consist of transfers over these
+ * rings, and of sums that each rank computes for its share. */
 #ifndef PYTEST_ASCEND_HCCL_H
 #define PYTEST_ASCEND_HCCL_H
 
@@ -22,26 +22,26 @@ enum { SUM, PROD, MAX, MIN };
 typedef enum { ALL_REDUCE, REDUCE, REDUCE_SCATTER, REDUCE_SCATTER_V, BROADCAST, SCATTER, ALL_GATHER, ALL_GATHER_V,
                ALL_TO_ALL, ALL_TO_ALL_V, BARRIER, POINT_TO_POINT, KINDS } hccl_kind;
 
-/* What all ranks have to agree on in a collective; of point-to-point, what sender and receiver do. */
+/* What all ranks have to agree on in a collective; in point-to-point, sender and receiver. */
 typedef struct {
-    uint64_t sequence; /* the how manieth collective of this communicator */
-    uint64_t count;    /* 0 where ranks may differ */
+    uint64_t sequence; /* number of this collective in this communicator */
+    uint64_t count;    /* 0 if ranks may differ */
     int32_t kind, dtype, op, root;
 } agreement;
 
-/* The first collective of each kind, as a rank began it: HCCL sets up its links then, and compares. */
+/* The first collective of each kind, as a rank began it: HCCL then sets up its links, and compares. */
 typedef struct {
     _Atomic uint32_t is_posted;
     agreement what;
 } entry;
 
-/* What one rank tells the others of itself. */
+/* What one rank publishes to the others about itself. */
 typedef struct {
     _Atomic uint32_t has_joined, has_left;
     _Atomic int32_t pid, device, world_rank;
-    _Atomic uint64_t started;       /* when its process was, so that a pid used again is not taken for it */
-    _Atomic uint64_t entered;       /* collectives it has begun */
-    _Atomic uint32_t bell, sleepers; /* rung when something came, or there is room again */
+    _Atomic uint64_t started;       /* start time of its process, so that a reused pid is not mistaken for it */
+    _Atomic uint64_t entered;       /* number of collectives it has begun */
+    _Atomic uint32_t bell, sleepers; /* rung when data arrived, or there is room again */
     entry entries[KINDS];
 } place;
 
@@ -50,9 +50,9 @@ typedef struct {
     _Alignas(64) _Atomic uint64_t read;
 } ring;
 
-/* A sub-group that is being formed: its first rank tells the others where its memory is. */
+/* A sub-group that is being formed: its first rank announces to the others where its memory is. */
 typedef struct {
-    _Atomic uint32_t state; /* 0 free, 1 being written, 2 told */
+    _Atomic uint32_t state; /* 0 free, 1 being written, 2 published */
     _Atomic uint32_t to_come;
     uint64_t id;
     uint32_t first;
@@ -61,7 +61,7 @@ typedef struct {
 
 typedef struct {
     _Atomic uint32_t ranks;
-    _Atomic uint32_t failed; /* 0 no, 1 being written, 2 told */
+    _Atomic uint32_t failed; /* 0 no, 1 being written, 2 published */
     char failure[FAILURE_LENGTH];
     place places[MAX_RANKS];
     ring rings[MAX_RANKS][MAX_RANKS]; /* [from][to] */
@@ -74,13 +74,13 @@ typedef struct {
     size_t bytes, ring_bytes;
     uint32_t ranks, rank;
     int references;
-    int is_of_one_process; /* made by HcclCommInitAll: nobody can wait for the other ranks */
+    int is_of_one_process; /* created by HcclCommInitAll: it cannot wait for the other ranks */
     int is_deterministic;
     double exec_timeout_s;
     int error;
     uint64_t next_sequence;
     uint64_t tickets;
-    _Atomic uint64_t served; /* operations run in the order in which they were given, whatever their stream */
+    _Atomic uint64_t served; /* operations run in the order of submission, whatever their stream */
     uint32_t known_kinds;
     char name[NAME_LENGTH];
 } communicator;
@@ -91,22 +91,22 @@ typedef struct {
     char *data;
     uint64_t bytes;
     agreement what;
-    uint64_t moved;  /* of data and the header before it */
+    uint64_t moved;  /* of data and the preceding header */
     char header[sizeof(agreement) + sizeof(uint64_t)];
 } transfer;
 
 typedef struct operation {
     communicator *comm;
-    struct operation *next; /* of a captured one: the copies for executions that have not come to it yet */
+    struct operation *next; /* of a captured one: the copies for executions that have not reached it yet */
     uint64_t ticket;
     agreement what;
     const char *in;
     char *out;
     uint64_t out_bytes;
-    const char *copy_from; /* this rank's own part, which no ring is needed for */
+    const char *copy_from; /* this rank's own part, for which no ring is needed */
     char *copy_to;
     uint64_t copy_bytes;
-    uint64_t offsets[MAX_RANKS], counts[MAX_RANKS]; /* of sums: the share that each rank makes, in elements */
+    uint64_t offsets[MAX_RANKS], counts[MAX_RANKS]; /* of sums: the share that each rank computes, in elements */
     void *stream;
     int room, was_run, transfers;
     transfer list[];
@@ -126,7 +126,7 @@ void hccl_describe_state(communicator *comm, uint32_t rank, char *into, size_t s
 int hccl_is_gone(communicator *comm, uint32_t rank);
 int hccl_is_stopped(communicator *comm, uint32_t rank);
 
-/* channel.c: move all of the list, or give an error code of CANN's runtime; the error of the first rank that fails is
+/* channel.c: move the whole list, or return an error code of CANN's runtime; the error of the first rank that fails is
  * that of all. */
 int hccl_move(communicator *comm, transfer *list, int count);
 void hccl_wake(place *of);
@@ -134,7 +134,7 @@ void hccl_sleep(place *mine, uint32_t seen);
 int hccl_break(communicator *comm, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int hccl_broken(communicator *comm);
 
-/* arithmetic.c: accumulate in the width of the dtype, rounded at each step. */
+/* arithmetic.c: accumulate in the width of the dtype, rounding at each step. */
 void hccl_fold(void *into, const void *from, uint64_t count, int dtype, int op);
 int hccl_can_reduce(int dtype, int op);
 void hccl_order(const communicator *comm, const agreement *what, uint32_t share, uint32_t *order);

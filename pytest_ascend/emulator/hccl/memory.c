@@ -1,5 +1,5 @@
-/* Memory that is registered with HCCL, to save it copies: here every transfer copies, so that there is nothing to do. And
- * what is not emulated, which fails by its name. */
+/* Memory registered with HCCL, to save it copies: every transfer copies here, so there is nothing to do. Also functions
+ * that are not emulated, which fail with their name. */
 #include "hccl.h"
 
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from pytest_ascend.emulator.registry import Family, Kernel
 from pytest_ascend.emulator.rows import family_of
 
-#: Families whose rows need no functions but those of another one's module.
+#: Families whose rows need only the functions of another family's module.
 MODULE_OF = {"linear_algebra": "linear", "loss": "random"}
 #: All families, in the order in which the compiled entry points number their operators.
 _MODULES = (

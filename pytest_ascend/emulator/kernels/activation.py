@@ -1,6 +1,6 @@
-"""Activation functions and their gradients, and rotations of positions.
+"""Activation functions and their gradients, and rotary position embeddings.
 
-Those that only NPUs have as one operator have no match in PyTorch: they are computed in float32 and rounded once.
+Those that only NPUs have as one operator are missing in PyTorch: computed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from pytest_ascend.emulator.registry import T, aten
 
 
 def gelu(self: T, *, out: T) -> T:
-    """Compute GELU by its tanh formula: the only one of aclnnGelu (CANN, golden of activation/gelu in ops-nn).
+    """Compute GELU by its tanh formula, the only one of aclnnGelu (CANN, golden of activation/gelu in ops-nn).
 
-    In float16, GELU of +Inf is Inf or NaN in torch's kernels, by processor: Inf is right.
+    In float16, torch's kernels give Inf or NaN for GELU of +Inf, depending on the processor: Inf is correct.
     """
     aten.gelu.out(self, approximate="tanh", out=out)
     return out.masked_fill_(self == torch.inf, torch.inf) if self.dtype == torch.float16 else out
 
 
 def nan_to_num(self: T, nan: float, posinf: float, neginf: float, *, out: T) -> None:
-    """Replace; the largest float64, the default replacement of infinity, does not fit CANN's float."""
+    """Replace values; the default replacement of infinity, the largest float64, does not fit CANN's float."""
     is_default = self.dtype == torch.float64
     high, low = (None if is_default and math.isinf(value) else value for value in (posinf, neginf))
     torch.nan_to_num(self, nan, high, low, out=out)
 
 
-#: CANN's numbers for what is rotated together: both halves of a head, or neighbours.
+#: CANN's numbers for which elements are rotated together: both halves of a head, or neighbours.
 HALF, INTERLEAVE = 0, 1
 
 
@@ -52,7 +52,7 @@ def apply_rotary_pos_emb(query: T, key: T, cos: T, sin: T, _layout: int, mode: s
 
 
 def _of_sections(angles: T, sections: list[int], interleaved: bool) -> T:
-    """Choose for each frequency among positions (3, tokens, frequencies) of time, height and width."""
+    """Select for each frequency among positions (3, tokens, frequencies) of time, height and width."""
     made = angles[0].clone()
     if interleaved:
         for axis in (1, 2):
@@ -64,7 +64,7 @@ def _of_sections(angles: T, sections: list[int], interleaved: bool) -> T:
 def rope_with_cache(
     positions: T, query: T, key: T, cache: T, sections: list[int] | None, head: int, is_neox: bool, cache_mode: int = 0
 ) -> tuple[T, T]:
-    """Rotate the first dimensions of each head by cosines and sines of its position; the cache has one row for each."""
+    """Rotate the first dimensions of each head by cosines and sines of its position, for which the cache has a row."""
     cos, sin = cache.float()[positions.long()].chunk(2, -1)
     if positions.dim() == 2:
         cos, sin = (_of_sections(each, list(sections or ()), cache_mode == 1) for each in (cos, sin))

@@ -1,7 +1,7 @@
 """Operations of Ascend Transformer Boost (ATB), which torch_npu calls through the C++ interface of libatb.so.
 
-An operation gets its tensors and the words of its structure of parameters, 32 bits each, in the order of ATB's
-``infer_op_params.h``. Caches are (blocks, block, heads, depth); rows of several sequences follow one another. Masks are
+An operation gets its tensors and the words of its parameter structure, 32 bits each, in the order of ATB's
+``infer_op_params.h``. Caches are (blocks, block, heads, depth); rows of several sequences are concatenated. Masks are
 added to the scores.
 """
 
@@ -17,13 +17,13 @@ from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
 from pytest_ascend.emulator.kernels.quantization import to_int8  # noqa: F401  (a row reads it)
 from pytest_ascend.emulator.registry import L, Optional, T
 
-#: PagedAttentionParam.MaskType, and what both kinds of attention call a causal mask that is given in part.
+#: PagedAttentionParam.MaskType, and the values by which both kinds of attention denote a compressed causal mask.
 _SPEC, _PAGED_COMPRESSED, _COMPRESSED, _NONE, _NORM, _ALIBI = 3, 5, 3, 0, 1, 2
 _PREFIX_ENCODER, _PA_ENCODER = 4, 3
 
 
 def real(word: int) -> float:
-    """Return the float32 of a word."""
+    """Return the float32 with the bits of a word."""
     return float(struct.unpack("<f", struct.pack("<i", word))[0])
 
 
@@ -35,10 +35,10 @@ def _packed(
     q: T, sequences: list[tuple[int, T, T]], scale: float, heads: int, kind: int, mask: Optional, *, compressed: int,
     by_token: int | None = None,
 ) -> T:  # fmt: skip
-    """Attend with sequences whose queries follow one another: (queries, keys, values) of each.
+    """Attend with concatenated sequences: (queries, keys, values) of each.
 
-    Rows are (tokens, heads, depth), or the query's both last in one, and so is the result. A mask of a ``compressed``
-    kind is causal, one ``by_token`` has a row for each query, and others have one for each key.
+    Rows are (tokens, heads, depth), or a query with its last two dimensions merged, and so is the result. A mask of a
+    ``compressed`` kind is causal, one ``by_token`` has a row for each query, and others have one for each key.
     """
     start, made = 0, []
     rows = q.reshape(q.shape[0], heads, -1)
@@ -60,7 +60,7 @@ def _packed(
 
 
 def _of_pages(keys: Any, values: Any, counts: L, table: Any, lengths: Any) -> list[tuple[int, T, T]]:
-    """Return queries, keys and values of each sequence, from caches in pages."""
+    """Return queries, keys and values of each sequence, from paged caches."""
     caches = keys.transpose(1, 2), values.transpose(1, 2)
     return [
         (count, gathered(caches[0], blocks, length), gathered(caches[1], blocks, length))
@@ -69,7 +69,7 @@ def _of_pages(keys: Any, values: Any, counts: L, table: Any, lengths: Any) -> li
 
 
 def paged_attention(*tensors: Optional, words: L) -> T:
-    """Attend over pages; values are the first part of keys where ``mlaVHeadSize`` (word 12) gives its length."""
+    """Attend over pages; values are the first part of the keys if ``mlaVHeadSize`` (word 12) gives its length."""
     heads, scale, kind, calc, depth = words[0], real(words[1]), words[3], words[9], words[12]
     query, keys, *rest = tensors
     values = keys[..., :depth] if depth else rest.pop(0)  # type: ignore[index]
@@ -83,7 +83,7 @@ def paged_attention(*tensors: Optional, words: L) -> T:
 
 
 def self_attention(*tensors: Optional, words: L) -> T:
-    """Attend with sequences of rows (PA_ENCODER), or over pages with more queries than one (PREFIX_ENCODER)."""
+    """Attend with sequences of rows (PA_ENCODER), or over pages with several queries (PREFIX_ENCODER)."""
     heads, kv_heads, scale, calc, kind = words[2], words[3], real(words[5]), words[8], words[13]
     query, key, value, *rest = tensors
     if words[0] or words[10] or query is None or key is None or value is None:
@@ -115,7 +115,7 @@ def ring_mla(
     q: T, q_rope: T, k: T, k_rope: T, v: T, _mask: Optional, lengths: T, before: Optional, before_lse: Optional,
     _heads: int, _kv_heads: int, scale: float, _kernel: int, causal: int, _layout: int, first: int,
 ) -> tuple[T, T]:  # fmt: skip
-    """Attend with packed sequences, and merge with a part that was computed before over other keys.
+    """Attend with packed sequences, and merge with an earlier result over other keys.
 
     ``lengths`` has the queries of each sequence, and in a second row the keys.
     """

@@ -1,7 +1,7 @@
 """Attention in one operator.
 
 ``softmaxMax`` and ``softmaxSum`` hold the log-sum-exp, which torch's own kernel returns, and 1: ``exp(score - max) /
-sum`` is the softmax all the same. Gradients are those of torch, which computes the attention again.
+sum`` still gives the softmax. Gradients are those of torch, which recomputes the attention.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def attend(
 ) -> tuple[T, T]:  # fmt: skip
     """Attend over (batch, heads, sequence, depth).
 
-    ``mask`` marks masked scores; ``keep`` are dropout's bits, None without it. ``bias`` is added to the scaled scores,
-    or, with ``scales_bias``, to the scores before they are scaled. Returns the result, and log-sum-exps (batch, heads,
+    ``mask`` marks masked scores; ``keep`` are dropout's bits, None without it. ``bias`` is added to the scaled scores
+    or, with ``scales_bias``, to the scores before they are scaled. Return the result, and log-sum-exps (batch, heads,
     sequence) in float32.
     """
     k, v = _for_all_heads(k, q), _for_all_heads(v, q)
@@ -60,15 +60,15 @@ def attend(
     left_out = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1) if causal else mask
     scores = scores if left_out is None else scores.masked_fill(left_out, float("-inf"))
     lse = scores.logsumexp(-1)
-    none = lse.isneginf().unsqueeze(-1)  # all is masked out: weights are zero, and so are gradients
-    # Not by ``lse``: of scores of some thousands it has three digits behind the point.
+    none = lse.isneginf().unsqueeze(-1)  # everything is masked out: weights and gradients are zero
+    # Not from ``lse``: for scores in the thousands it has only three decimal places.
     weights = scores.masked_fill(none, 0.0).softmax(-1).masked_fill(none, 0.0)
     weights = weights if keep is None else weights * keep / keep_prob
     return (weights @ v.float()).to(q.dtype), lse
 
 
 def _is_for_fused(q: T, k: T, v: T, bias: Optional = None, keep: Optional = None, scales_bias: bool = False) -> bool:
-    """Whether torch's fused kernels support these.
+    """Return whether torch's fused kernels support these arguments.
 
     They add the bias last, in the dtype of the scores, without a gradient, and divide by zero if a dimension is empty.
     """
@@ -87,7 +87,7 @@ def _for_all_heads(kv: T, q: T) -> T:
     return kv if repeats == 1 else kv.repeat_interleave(repeats, 1)
 
 
-#: sparseMode, by CANN's numbers. The first two use the given mask; the others are made here, and the mask that is
+#: sparseMode, by CANN's numbers. The first two use the given mask; the others are generated here, and the mask that is
 #: passed, of 2048 x 2048, adds nothing.
 _ALL_MASK, _LEFT_UP_CAUSAL, _RIGHT_DOWN_CAUSAL, _BAND, _PREFIX, _PREFIX_COMPRESSED = 1, 2, 3, 4, 5, 6
 
@@ -116,7 +116,7 @@ _ADD_AND_SCALE = 1
 
 
 def _parts(x: T, layout: str, depth: int, ends: L | None) -> list[T]:
-    """Return views as (batch, heads, sequence, depth): of all, or of each sequence where they are packed."""
+    """Return views as (batch, heads, sequence, depth): one of everything, or one per sequence if packed."""
     if layout != "TND":
         return [to_bnsd(x, layout, depth)]
     spans = zip([0, *(ends or [])], ends or [], strict=False)
@@ -124,9 +124,9 @@ def _parts(x: T, layout: str, depth: int, ends: L | None) -> list[T]:
 
 
 def _joined(parts: list[T], layout: str, whole: T) -> T:
-    """Return parts in the layout, and of packed sequences what is in none of them as in ``whole``.
+    """Join parts in the layout; packed rows that belong to no sequence are taken from ``whole``.
 
-    Not written into it: torch_npu's backward calls CANN where torch does not follow changes of views.
+    Not written in place: torch_npu's backward calls CANN where torch does not track changes of views.
     """
     if layout != "TND":
         made = parts[0].permute(torch.tensor(_ORDERS[layout]).argsort().tolist())
@@ -143,7 +143,7 @@ def flash_attention_score(
 ) -> tuple[T, T, None, T]:  # fmt: skip
     """Return maximum and sum, each eight times as CANN stores them (see :mod:`attention`), and the result.
 
-    Dropout's bits follow one another: (batch, heads, queries, keys) of each part. An Ascend 950 draws them itself:
+    Dropout's bits are concatenated: (batch, heads, queries, keys) of each part. An Ascend 950 draws them itself:
     torch_npu passes it a seed and an offset, and no mask. Source: op-plugin, FlashAttentionKernelNpuOpApi.cpp: only
     earlier chips get a mask of aclnnDropoutGenMaskV2.
     """
@@ -179,8 +179,8 @@ def flash_attention_score_grad(
     pseType: int = _ADD_AND_SCALE, seed: int | None = None, offset: int = 0, actualSeqQLen: L | None = None,
     actualSeqKvLen: L | None = None,
 ) -> tuple[T, T, T, Optional]:  # fmt: skip
-    """Return the gradients of query, key, value and, if there is one, bias: of an attention that is computed again."""
-    del softmaxMax, softmaxSum, softmaxIn, attentionIn  # found again
+    """Return the gradients of query, key, value and, if there is one, bias, by recomputing the attention."""
+    del softmaxMax, softmaxSum, softmaxIn, attentionIn  # recomputed
 
     def attended(query: T, key: T, value: T, bias: Optional = None) -> T:
         return flash_attention_score(

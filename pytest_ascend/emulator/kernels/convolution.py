@@ -10,7 +10,7 @@ from pytest_ascend.emulator.kernels.linear import ALLOW_LOWER, narrowed
 from pytest_ascend.emulator.registry import L, T, aten
 from pytest_ascend.system.dispatching import in_float32
 
-# By name (older API) strides and dilations begin with two for images and channels, paddings are before and after.
+# By name (older API), strides and dilations begin with two for images and channels; paddings have two per axis.
 
 
 def _plane(strides: L, pads: L, dilations: L, groups: int = 1, **_: str) -> tuple[L, L, L, bool, L, int]:
@@ -28,7 +28,7 @@ def gradient(grad: T, x: T, weight: T, place: int, **geometry: Any) -> T:
 
 
 def _bilinear(image: T, y: T, x: T) -> T:
-    """Sample (n, groups, height, width, channels) at places (n, groups, ...); outside of an image it is zero."""
+    """Sample (n, groups, height, width, channels) at positions (n, groups, ...); outside of an image it is zero."""
     n, groups, height, width, channels = image.shape
     flat = image.reshape(n, groups, height * width, channels)
     top, left = y.floor(), x.floor()
@@ -45,7 +45,7 @@ def _bilinear(image: T, y: T, x: T) -> T:
 def deformable_offsets(
     x: T, offsets: T, *, ksize: L, strides: L, pads: L, dilations: L, deformable_groups: int, modulated: bool, **_: str
 ) -> T:
-    """Return images (n, height * kernel, width * kernel, channels) of what each tap of a convolution sees.
+    """Return images (n, height * kernel, width * kernel, channels) of the samples that each convolution tap reads.
 
     Images are (n, height, width, channels). The offsets have channels for x, for y, and with ``modulated`` for a
     factor, each by groups of channels and then by taps. Source: Deformable ConvNets v2, arXiv:1811.11168.

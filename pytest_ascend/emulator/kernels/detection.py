@@ -1,4 +1,4 @@
-"""Boxes of objects in images: their overlap, and encodings of one relative to another."""
+"""Bounding boxes: their overlap, and encodings of one box relative to another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from pytest_ascend.emulator.registry import L, T, gap, gradients
 
-#: The nearest and the farthest corner of each box, both (2, ...).
+#: The minimum and the maximum corner of each box, both (2, ...).
 Corners = tuple[T, T]
 
 
@@ -59,7 +59,7 @@ def diou(a: Corners, b: Corners, mode: str) -> T:
 
 
 def ciou_and_slant(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
-    """Return the measure, and the weighted difference of the aspect ratios, which its gradient needs."""
+    """Return CIoU, and the weighted difference of the aspect ratios, which its gradient needs."""
     mine, theirs = (torch.atan(torch.div(*(box[1] - box[0]))) for box in (a, b))
     differ = theirs - mine
     v = 4 / math.pi**2 * differ.square()
@@ -80,9 +80,9 @@ def gradient(
 
 
 def _centres(boxes: T, dim: int, beyond: int) -> tuple[T, ...]:
-    """Return centre, width and height of left, top, right and bottom along a dimension, and what else is there.
+    """Return centre, width and height of left, top, right and bottom along a dimension, and the remaining rows.
 
-    Of pixel indices the last pixel belongs to the box: it ends one ``beyond``.
+    With pixel indices, the last pixel belongs to the box, which ends one ``beyond``.
     """
     left, top, right, bottom, *rest = boxes.float().unbind(dim)
     return (left + right) / 2, (top + bottom) / 2, right - left + beyond, bottom - top + beyond, *rest
@@ -119,7 +119,7 @@ def _sides(points: list[Any]) -> Iterable[tuple[Any, Any]]:
 
 
 def _clipped(points: list[Point], other: list[Point]) -> list[Point]:
-    """Return the part of a convex polygon within another, whose sides are cut off one by one."""
+    """Return a convex polygon clipped by another, one side after the other."""
     for a, b in _sides(other):
         marks = [(b[0] - a[0]) * (y - a[1]) - (b[1] - a[1]) * (x - a[0]) for x, y in points]
         rest: list[Point] = []
@@ -134,7 +134,7 @@ def _clipped(points: list[Point], other: list[Point]) -> list[Point]:
 
 
 def rotated_overlaps(boxes: T, others: T, *, trans: bool) -> T:
-    """Return the common area of each box (row) with each other one, both (n, 5, boxes)."""
+    """Return the common area of each box (row) with each other box, both (n, 5, boxes)."""
     areas = torch.zeros(len(boxes), boxes.shape[2], others.shape[2])
     for image, (mine, theirs) in enumerate(zip(boxes.mT.tolist(), others.mT.tolist(), strict=True)):
         for (row, box), (column, other) in itertools.product(enumerate(mine), enumerate(theirs)):
@@ -144,10 +144,10 @@ def rotated_overlaps(boxes: T, others: T, *, trans: bool) -> T:
 
 
 def _interpolation(start: float, extent: float, parts: int, samples: int, size: int) -> T:
-    """Return a matrix (parts, size) that takes the mean of each part's samples, interpolated between pixels.
+    """Return a matrix (parts, size) that averages each part's samples, interpolated between pixels.
 
-    Beyond one pixel outside of the image, a sample is zero; nearer, it is the pixel on the edge. No number of samples
-    means one for each pixel.
+    A sample more than one pixel outside of the image is zero; a nearer one is the pixel on the edge. Without a number
+    of samples, there is one for each pixel.
     """
     count = samples if samples > 0 else max(math.ceil(extent / parts), 1)
     places = start + (torch.arange(parts * count) + 0.5) * (extent / (parts * count))
@@ -156,7 +156,7 @@ def _interpolation(start: float, extent: float, parts: int, samples: int, size: 
     return (weights.clamp(min=0) * inside[:, None]).view(parts, count, size).mean(1)
 
 
-#: How a region of pixels becomes one of the image: pixels added to its end, and the place of a pixel's centre.
+#: How image coordinates of a region are read: pixels added to its end, and the offset of a pixel's centre.
 _END_MODES = {0: (0, 0.0), 1: (1, 0.0), 2: (0, 0.5), 3: (0, 0.5)}
 
 
@@ -172,7 +172,7 @@ def roi_align(
     beyond, shift = _END_MODES[roi_end_mode]
     made = torch.zeros(len(rois), x.shape[1], pooled_height, pooled_width)
     for place, roi in enumerate(rois.tolist()):
-        pools = []  # of rows and of columns
+        pools = []  # matrices for rows and columns
         for first, last, parts, size in ((2, 4, pooled_height, x.shape[-2]), (1, 3, pooled_width, x.shape[-1])):
             start, end = roi[first] * spatial_scale - shift, (roi[last] + beyond) * spatial_scale - shift
             pools.append(_interpolation(start, max(end - start, 0.0 if shift else 1.0), parts, sample_num, size))
@@ -181,7 +181,7 @@ def roi_align(
 
 
 def ps_roi_pooling(x: T, rois: T, *, spatial_scale: float, group_size: int, **_: Any) -> T:
-    """Pool images over regions: each part of one is the mean over its pixels of its own channels, 0 if it has none.
+    """Pool images over regions: each part is the mean over its pixels of its own channels, 0 if it has none.
 
     Regions are (m, 5, k) of image, left, top, right and bottom. Source: R-FCN, arXiv:1605.06409, with its published
     roundings.
@@ -209,7 +209,7 @@ def batch_non_max_suppression(
 ) -> tuple[T, T, T, T]:  # fmt: skip
     """Return for each image the best boxes of all classes, their scores and classes, padded with 0; and their number.
 
-    ``boxes`` is (images, boxes, classes or 1, 4), with 4 before boxes where transposed; ``scores`` has no last axis.
+    ``boxes`` is (images, boxes, classes or 1, 4), transposed with 4 before boxes; ``scores`` has no last axis.
     """
     places = boxes.permute(0, 3, 1, 2) if transpose_box else boxes
     found = torch.zeros(len(places), max_total_size, 6)

@@ -1,4 +1,4 @@
-"""Arithmetic of two or three operands, element by element."""
+"""Element-wise arithmetic of two or three operands."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Number = complex
 
 
 def wide(function: Callable[..., Any], *operands: Any, out: T, **how: Any) -> None:
-    """Make float64 operands compute in float64.
+    """Compute float64 operands in float64.
 
-    An integer tensor and a float64 tensor without dimensions give float64; torch_npu passes the latter as a scalar,
-    with which torch would compute in its default dtype.
+    An integer tensor and a zero-dimensional float64 tensor give float64; torch_npu passes the latter as a scalar, with
+    which torch would compute in its default dtype.
     """
     if out.dtype is torch.float64:
         operands = tuple(each.double() if isinstance(each, T) else each for each in operands)
@@ -25,9 +25,9 @@ def wide(function: Callable[..., Any], *operands: Any, out: T, **how: Any) -> No
 
 
 def times(x: T, number: Number, *, out: T) -> T:
-    """Multiply by a number. Integers times a fraction compute in float64, bool in float32, and may be cast back.
+    """Multiply by a number. Integers times a fraction compute in float64, bool in float32; the result may be cast back.
 
-    A 950 refuses to cast back, as torch does. Source: InferTensorScalarDtype and CheckMulsPromoteDtype of aclnn_mul.cpp
+    A 950 rejects casting back, as torch does. Source: InferTensorScalarDtype and CheckMulsPromoteDtype of aclnn_mul.cpp
     (ops-math c41933244c31).
     """
     if is_950() or torch.can_cast(torch.result_type(x, number), out.dtype):
@@ -38,7 +38,7 @@ def times(x: T, number: Number, *, out: T) -> T:
 
 
 def over_zero(divide: Callable[..., Any], x: T, y: T | Number, **out: T) -> Any:
-    """Give -1, or 255 of uint8, for integers divided by zero, where torch's CPU kernels raise an error.
+    """Return -1, or 255 for uint8, for integers divided by zero, where torch's CPU kernels raise an error.
 
     Source: goldens of math/floor_mod and math/truncate_mod in CANN's ops-math, commit c41933244c31.
     """

@@ -1,8 +1,8 @@
-"""Attention for inference: prompts, further tokens, and both in one operator; over caches in pages, too.
+"""Attention for inference: prefill, decoding, and both in one operator; also over paged caches.
 
-Each sequence is computed alone, over its own keys, in float64: no bit depends on what else is in the batch, on padding,
-on where a page is, or on how many queries come at once. Like CANN's kernels, weights are rounded to the dtype of the
-values before they multiply them.
+Each sequence is computed alone, over its own keys, in float64: no bit depends on the rest of the batch, on padding, on
+the location of a page, or on the number of queries per call. As in CANN's kernels, weights are rounded to the dtype of
+the values before they multiply them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def attend_alone(
 ) -> tuple[T, T]:
     """Attend with one sequence: q (heads, queries, depth), k and v (fewer heads, keys, depth).
 
-    ``left_out`` and ``bias`` broadcast to the scores; ``sink`` (heads) is one more score, whose value is zero. Returns
+    ``left_out`` and ``bias`` broadcast to the scores; ``sink`` (heads) is one more score, whose value is zero. Return
     the result in float64 and log-sum-exps (heads, queries, 1); a query without keys has zeros and infinity.
     """
     keys, values = (each.double().repeat_interleave(q.shape[0] // k.shape[0], 0) for each in (k, v))
@@ -55,7 +55,7 @@ def gathered(pages: T, blocks: T, length: int) -> T:
 
 
 def alone(x: T, layout: str, heads: int, lengths: L | None, padding: Optional = None) -> list[T]:
-    """Return a view of each sequence, as (heads, sequence, depth); lengths are ends where sequences are packed."""
+    """Return a view of each sequence, as (heads, sequence, depth); lengths are end positions if packed."""
     if layout in _PACKED:
         x, ends = x.transpose(0, 1) if layout == "TND" else x, lengths or []
         return [x[:, start:end] for start, end in zip([0, *ends], ends, strict=False)]
@@ -66,14 +66,14 @@ def alone(x: T, layout: str, heads: int, lengths: L | None, padding: Optional = 
         return list(whole)
     count, size = whole.shape[0], whole.shape[2]
     lengths = lengths * count if len(lengths) == 1 else lengths[:count]
-    if padding is None:  # at the start of its row, or so that the padding follows it
+    if padding is None:  # the sequence is at the start of its row, or at its end
         return [each[:, :length] for each, length in zip(whole, lengths, strict=True)]
     ends = (size - padding.flatten().clamp(min=0).expand(count)).tolist()
     return [each[:, end - length : end] for each, length, end in zip(whole, lengths, ends, strict=True)]
 
 
 def _mask_of(mask: Optional, place: int, queries: int, keys: int, *, rows_are_batches: bool) -> Optional:
-    """Return one sequence's part of a mask or bias: (queries, keys), or with dimensions before for batch and heads."""
+    """Return one sequence's part of a mask or bias: (queries, keys), or with leading dimensions for batch and heads."""
     if mask is None:
         return None
     mask = mask.unsqueeze(1) if rows_are_batches and mask.dim() == 2 else mask
@@ -110,8 +110,8 @@ def fused_infer_attention_score(
 ) -> tuple[T, Optional]:  # fmt: skip
     """Attend in any layout, or ``LAYOUT_LAYOUT`` of queries and result.
 
-    Returns the result in the query's dtype and the logarithms of sums: (batch, heads, queries, 1), or (tokens, heads,
-    1) where sequences are packed.
+    Return the result in the query's dtype and the log-sum-exps: (batch, heads, queries, 1), or (tokens, heads, 1) if
+    sequences are packed.
     """
     of_keys = (keyAntiquantScale, keyAntiquantOffset, keyAntiquantMode)
     of_values = (valueAntiquantScale, valueAntiquantOffset, valueAntiquantMode)
@@ -126,7 +126,7 @@ def fused_infer_attention_score(
     count = len(queries)
 
     def all_of(caches: Sequence[T] | T) -> list[T]:
-        # The keys or values of each of ``count`` sequences: from pages, a tensor for each, or one for all
+        # The keys or values of each of ``count`` sequences: from pages, a tensor for each, or one for all.
         caches = [caches] if isinstance(caches, T) else caches
         if blockTable is not None:
             lengths = actualSeqLengthsKv or []
@@ -177,8 +177,8 @@ def fused_infer_attention_score(
 def _placed(
     parts: list[T], query: T, layout: str, out_layout: str, heads: int, lengths: L | None, padding: Optional
 ) -> T:
-    """Put the results of all sequences together, zeros where a query is padding."""
-    if not parts:  # no sequence: no element, whatever its depth
+    """Put the results of all sequences together, with zeros for padded queries."""
+    if not parts:  # no sequence: no elements, whatever the depth
         return torch.zeros(query.shape)
     heads, _, depth = parts[0].shape
     if layout in _PACKED:

@@ -28,11 +28,11 @@ def product(function: Callable[..., T], self: T, other: T, cube: int, out: T) ->
 
 
 def into(out: T, function: Callable[..., T], *operands: T, **how: Any) -> None:
-    """Compute into an output, in float32 first if the CPU is slow in half precision."""
+    """Compute into an output, first in float32 if the CPU is slow in half precision."""
     if determinism() == IN_ANY_BATCH and out.numel() and operands[-2].dim() > 1 and operands[-1].dim() > 1:
         out.copy_(_row_by_row(function, *operands, **how))
         return
-    # Operands of different dtypes stay as they are, and torch refuses them.
+    # Operands of different dtypes stay unchanged, and torch rejects them.
     wide = widened(*operands) if len({each.dtype for each in operands}) == 1 else operands
     if wide[-1] is operands[-1]:
         function(*operands, **how, out=out)
@@ -41,7 +41,7 @@ def into(out: T, function: Callable[..., T], *operands: T, **how: Any) -> None:
 
 
 def _row_by_row(function: Callable[..., T], *operands: T, **how: Any) -> T:
-    """Multiply each row alone: what it gives depends on no other one. A term that is added may have rows, too."""
+    """Multiply row by row, so that no row's result depends on another row. An added term may have rows, too."""
     *added, left, right = widened(*operands) if len({each.dtype for each in operands}) == 1 else operands
     rows = left.flatten(0, -2) if right.dim() == 2 else left  # with one matrix, a batch is one product
     count = rows.shape[-2]
@@ -67,7 +67,7 @@ def added_product(
 def matmul(self: T, mat2: T, cube: int, out: T) -> None:
     """Multiply. A batch times one matrix is one large product if the matrix needs a gradient, as on the CPU.
 
-    Whether it does is not known here; enabled gradients stand for it.
+    Whether it does is unknown here, so grad mode decides.
     """
     self, mat2 = narrowed(cube, self, mat2)
     if self.dtype != mat2.dtype:
@@ -92,7 +92,7 @@ def _folded(batch: T, other: T) -> T:
 
 
 def bmm(self: T, mat2: T, **out: T) -> T:
-    """Multiply batches, of which one may have a single matrix (CheckShape in aclnnBatchMatMul)."""
+    """Multiply batches; one of them may have a single matrix (CheckShape in aclnnBatchMatMul)."""
     batch = max(self.shape[0], mat2.shape[0]) if 1 in (self.shape[0], mat2.shape[0]) else 0
     if batch > 1:
         self, mat2 = (each.expand(batch, -1, -1) for each in (self, mat2))
@@ -102,9 +102,9 @@ def bmm(self: T, mat2: T, **out: T) -> T:
 def added_bmm(self: T, left: T, right: T, beta: Any, alpha: Any, cube: int, out: T, *, is_total: bool = False) -> None:
     """Compute ``beta * self + alpha * (left @ right)``, or with the sum of all products, as CANN composes it.
 
-    The product, its sum and ``beta * self`` are rounded before they are added, but for bfloat16's ``beta * self`` in
-    the total (SelfMulsBetaProcess, ExecBmmOpV2, ReduceSumOp and Axpy in aclnn_addbmm.cpp and aclnn_baddbmm.cpp,
-    ops-nn e5c3fa93).
+    The product, its sum and ``beta * self`` are rounded before they are added, except bfloat16's ``beta * self`` in the
+    total (SelfMulsBetaProcess, ExecBmmOpV2, ReduceSumOp and Axpy in aclnn_addbmm.cpp and aclnn_baddbmm.cpp, ops-nn
+    e5c3fa93).
     """
     total = left.new_empty((max(left.shape[0], right.shape[0]), left.shape[1], right.shape[2]), dtype=out.dtype)
     product(bmm, left, right, cube, total)
@@ -129,15 +129,15 @@ _THEN: Mapping[str, Callable[[T, Any], T]] = {
 }
 
 
-#: cubeMathType, by CANN's numbers. If a lower precision is merely allowed, chips that take float32 do not use it here,
-#: so that float32 stays the CPU's. Products called by name have no such argument: a lower precision is allowed.
+#: cubeMathType, by CANN's numbers. If lower precision is merely allowed, chips with float32 do not use it here, so that
+#: float32 matches the CPU. Products called by name have no such argument: lower precision is allowed.
 ALLOW_LOWER, USE_FP16, USE_HF32 = 1, 2, 3
 
 
 def widened(*operands: T) -> tuple[T, ...]:
-    """Return operands in whose dtype the CPU is slow in float32; the caller rounds the result, once.
+    """Return the operands in float32 if the CPU is slow in their dtype; the caller rounds the result, once.
 
-    A cube unit does the same: it takes half precision and adds in float32.
+    A cube unit does the same: it takes half precision and accumulates in float32.
     """
     return tuple(each.float() if each.dtype in slow_dtypes() else each for each in operands)
 
@@ -145,7 +145,7 @@ def widened(*operands: T) -> tuple[T, ...]:
 def narrowed(cube_math_type: int, *operands: T) -> tuple[T, ...]:
     """Return the operands as the cube unit reads them: values are rounded, dtypes stay.
 
-    It takes no float64: what takes that multiplies without it (IsMatMulSupportDtype in CANN's aclnn_addmv.cpp).
+    The cube unit takes no float64, which is multiplied without it (IsMatMulSupportDtype in CANN's aclnn_addmv.cpp).
     """
     kind = emulated_family()
     if cube_math_type == USE_FP16 or (cube_math_type and kind is not None and kind.halves):
@@ -175,7 +175,7 @@ def _matrices(weight: Lists) -> Lists:
 
 
 def _row_groups(x: Lists, ends: list[int] | None) -> Lists:
-    """Return the rows of each group: the tensors as they are, or rows split at the ends."""
+    """Return the rows of each group: the given tensors, or rows split at the ends."""
     if ends is None or len(x) > 1:
         return x
     return [x[0][start:end] for start, end in zip([0, *ends], ends, strict=False)]
@@ -224,13 +224,13 @@ def _aligned(weight: Lists, one: Lists, other: Lists | None) -> list[tuple[T, T,
 
 
 def over_rows(values: T, rows: int, group: int) -> T:
-    """Return one scale for each row (of inputs) and column of a weight: given for all, by column, or for groups too."""
+    """Return one scale for each row (of inputs) and column of a weight, from scales per tensor, column or group."""
     values = values.float()
     return values.repeat_interleave(group, 0)[:rows] if group and values.dim() == 2 else values
 
 
 def whole_of(x: T) -> T:
-    """Return int8 as it is; words of int32 are eight numbers of four bits each, the first lowest, in dense memory."""
+    """Return int8 unchanged; unpack words of int32 into eight four-bit numbers, the first lowest, in dense memory."""
     if x.dtype is not torch.int32:
         return x
     dense = x.dim() - 1 if x.stride(-1) == 1 else x.dim() - 2
@@ -240,16 +240,16 @@ def whole_of(x: T) -> T:
 
 _ACTIVATIONS: Mapping[str, Callable[[T], T]] = {
     "relu": F.relu,
-    "gelu": torch.ops.aten.gelu,  # not functional.gelu, which is another formula while a case is judged again
+    "gelu": torch.ops.aten.gelu,  # functional.gelu uses another formula while a case is judged again
     "fastgelu": lambda x: x * torch.sigmoid(1.702 * x),
     "silu": F.silu,
 }
 
 
 def ffn(x: T, weight1: T, weight2: T, tokens: list[int] | None, *given: Any) -> T:
-    """Compute two layers with an activation between them, by experts: rows of one after those of another.
+    """Compute two layers with an activation between them, by expert; rows are sorted by expert.
 
-    ``tokens`` counts each expert's rows, or says where they end.
+    ``tokens`` counts each expert's rows, or gives their end positions.
     """
     *parts, activation, _precise, are_ends = given
     if not tokens:
@@ -275,7 +275,7 @@ def _two_layers(x: T, weight1: T, weight2: T, *given: T | None, activation: str)
 
 
 def _layer(x: T, weight: T, bias: T | None, deq: T | None, anti: T | None, shift: T | None) -> T:
-    """Multiply; integers are added up exactly and scaled by ``deq``; a weight in int8 takes the dtype of its scales."""
+    """Multiply; integers are summed exactly and scaled by ``deq``; an int8 weight takes the dtype of its scales."""
     if anti is not None:
         weight = (weight.to(anti.dtype) + (0 if shift is None else shift)) * anti
     wide = torch.float32 if deq is None else torch.float64
@@ -286,9 +286,9 @@ def _layer(x: T, weight: T, bias: T | None, deq: T | None, anti: T | None, shift
 
 
 def scaled_product(x1: T, x2: T, rows: T | None, columns: T, bias: T | None = None) -> T:
-    """Multiply exactly, scale by row and by column in float32.
+    """Multiply exactly, then scale by row and by column in float32.
 
-    A bias in integers is added before the scales, one in floating point after them.
+    An integer bias is added before the scales, a floating-point bias after them.
     """
     before, after = (bias, None) if bias is not None and not bias.is_floating_point() else (None, bias)
     made = x1.double() @ x2.double() + (0 if before is None else before)
@@ -297,5 +297,5 @@ def scaled_product(x1: T, x2: T, rows: T | None, columns: T, bias: T | None = No
 
 
 def scales_of(packed: T) -> T:
-    """Return scales that may be the bits of float32 in the lower half of int64."""
+    """Return scales, which may be float32 bits in the lower half of int64."""
     return packed.contiguous().view(torch.float32)[..., ::2] if packed.dtype is torch.int64 else packed.float()

@@ -1,4 +1,4 @@
-"""Products and collectives in one operator (MC2): the product in float32, rounded, then HCCL's collective."""
+"""Fused products and collectives (MC2): the product in float32, rounded, then HCCL's collective."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BYTES, _SUM = 7, 0
 
 @functools.cache
 def _stream(_: int) -> ctypes.c_void_p:
-    """Return a stream of this process for collectives: an operator of a captured graph may run in another's thread."""
+    """Return a stream of this process for collectives: an operator of a captured graph may run in another thread."""
     made = ctypes.c_void_p()
     library("libascendcl.so").aclrtCreateStream(ctypes.byref(made))
     return made
@@ -54,7 +54,7 @@ class Group:
         self._call("HcclBarrier")
 
     def _collected(self, function: str, x: T, rows: int, *operation: int) -> T:
-        """Call a collective, whose count is of the smaller of its two tensors, and return so many rows."""
+        """Call a collective, whose count is that of the smaller of its two tensors, and return this many rows."""
         x = x.contiguous()
         out = x.new_empty(rows, *x.shape[1:])
         count = ctypes.c_uint64(min(x.numel(), out.numel()))
@@ -87,7 +87,7 @@ class Group:
         return torch.cat(self.exchange(x, rows, rows).chunk(self.ranks), 1)
 
     def columns_to_rows(self, x: T) -> T:
-        """Send each rank its part of the columns, and return the received parts below one another."""
+        """Send each rank its part of the columns, and return the received parts stacked by rows."""
         rows = [len(x)] * self.ranks
         return self.exchange(torch.cat(x.chunk(self.ranks, 1)), rows, rows)
 
@@ -107,7 +107,7 @@ class Group:
         return [int(each) for each in torch.tensor(counts).view(self.ranks, -1).sum(1)]
 
     def _by_expert(self, counts: L) -> T:
-        """Return the places of rows, which are in the order of ranks, in the order of experts."""
+        """Return the positions of rows, which are in the order of ranks, in the order of experts."""
         expert = torch.arange(len(counts) // self.ranks).repeat(self.ranks)
         return expert.repeat_interleave(torch.tensor(counts)).argsort(stable=True)
 
@@ -142,11 +142,11 @@ def all_gather_matmul(x1: T, x2: T, bias: T | None, group: str, gathered: int) -
     return _product(whole, x2, bias), whole
 
 
-#: The scaling of x1, by CANN's numbers: by row, with given scales, or with scales computed from the rows.
+#: How x1 is scaled, by CANN's numbers: per row, with given scales, or with scales computed from the rows.
 _BY_ROW, _FOUND = 3, 7
-#: The scaling of x2: by column.
+#: How x2 is scaled: per column.
 _BY_COLUMN = 2
-#: ACL's dtype -> torch's, of the dtypes that rows can be quantized to: int8, and float8 if torch has it.
+#: ACL's dtype -> torch's, for the dtypes that rows can be quantized to: int8, and float8 if torch has it.
 _QUANTIZED = {2: torch.int8, 35: torch.float8_e5m2, 36: torch.float8_e4m3fn}
 
 
@@ -159,8 +159,8 @@ def all_to_all_matmul(
     x1: T, x2: T, bias: T | None, axes: L | None, group: str, turned2: bool, scale1: T | None = None,
     scale2: T | None = None, mode1: int = _BY_ROW, mode2: int = _BY_COLUMN, to: int = 0, group_size: int = 0,
 ) -> tuple[T, T]:  # fmt: skip
-    """Send each rank its part of the rows, put the received parts side by side, and multiply; maybe quantized."""
-    del axes  # there is one way
+    """Send each rank its part of the rows, put the received parts side by side, and multiply; optionally quantized."""
+    del axes  # only one value is possible
     _known(mode1, mode2, group_size, _BY_ROW, _FOUND)
     received = Group(group).rows_to_columns(x1)
     if scale2 is None:
@@ -173,8 +173,8 @@ def matmul_all_to_all(
     x1: T, x2: T, bias: T | None, axes: L | None, group: str, turned2: bool, scale1: T | None = None,
     scale2: T | None = None, mode1: int = _BY_ROW, mode2: int = _BY_COLUMN, group_size: int = 0,
 ) -> T:  # fmt: skip
-    """Multiply, send each rank its part of the columns, and put the received parts below one another."""
-    del axes  # there is one way
+    """Multiply, send each rank its part of the columns, and stack the received parts by rows."""
+    del axes  # only one value is possible
     _known(mode1, mode2, group_size, _BY_ROW)
     if scale2 is None:
         return Group(group).columns_to_rows(_product(x1, x2, bias, turned=turned2))
@@ -191,7 +191,7 @@ def _of_experts(x: T, weight: T, counts: L, ranks: int, *, turned: bool) -> T:
 
 
 def _beside(x: T | None, weight: T | None, *, turned: bool) -> T | None:
-    """Return the product of the shared expert, which is computed on the tokens' rank."""
+    """Return the product of the shared expert, computed on the tokens' rank."""
     return None if x is None or weight is None else _product(x, weight, turned=turned)
 
 
@@ -236,7 +236,7 @@ def dispatch(
     *, out: tuple[T, ...],
 ) -> None:  # fmt: skip
     """Copy each token to its experts' ranks: rows by expert, then by rank; and their cumulative counts."""
-    del expert_scales, performance  # what a chip sends along for a later phase, and measures
+    del expert_scales, performance  # what a chip sends along for a later phase, and measurements
     odd = {"quantized": quantized, "shared_ranks": shared_ranks}
     _only_plain(ranks_tp, **odd, zero_experts=zero_experts, copy_experts=copy_experts)
     us = Group(group)
@@ -258,7 +258,7 @@ def combine(
     *, dtype: torch.dtype | None = None,
 ) -> T:  # fmt: skip
     """Send the experts' results back to the tokens' ranks, and add them, weighted; ``dtype`` is that of the rows."""
-    del index, received_tp, spread_scales  # dispatch's data on rows follows from the experts
+    del index, received_tp, spread_scales  # what dispatch returned about rows follows from the experts
     _only_plain(ranks_tp, shared_ranks=shared_ranks, quantized=quantized)
     us = Group(group)
     order, mine = _order(expert_ids, experts)
@@ -275,7 +275,7 @@ def combine_add_rms_norm(
     spread_scales: T | None, group: str, experts: int, ranks_tp: int, shared_ranks: int, quantized: int, eps: float,
     shared: T | None = None,
 ) -> tuple[T, T, T]:  # fmt: skip
-    """Combine, add the residual, and normalize the sum before it is rounded, as the kernel of ops-transformer does."""
+    """Combine, add the residual, and normalize the unrounded sum, as the kernel of ops-transformer does."""
     combined = combine(
         rows, expert_ids, index, received, expert_scales, received_tp, spread_scales, group, experts, ranks_tp,
         shared_ranks, quantized, shared, dtype=torch.float32,
@@ -295,7 +295,7 @@ def quant_matmul_all_reduce(
     x1: T, x2: T, bias: T | None, x3: T | None, scale: T, group: str, token_scale: T | None = None,
     there: T | None = None, back: T | None = None, group_size: int = 0,
 ) -> T:  # fmt: skip
-    """Multiply quantized numbers, scale, round, and sum over ranks, quantized in transit if there are scales for it."""
+    """Multiply quantized numbers, scale, round, and sum over ranks, in transit quantized if there are scales for it."""
     gap(group_size, "scales of blocks are not implemented")
     rows = None if token_scale is None else token_scale.view(x1.shape[:-1])
     made = scaled_product(x1, x2, rows, scale, bias)
@@ -317,7 +317,7 @@ def weight_quant_matmul_all_reduce(
 ) -> T:
     """Multiply by int8 weights; the offset is added before scaling.
 
-    There is a scale per column, for all columns, or per ``group_size`` rows of a column.
+    There is one scale per column, one for all columns, or one per ``group_size`` rows of a column.
     """
     shift = 0 if offset is None else over_rows(offset, len(x2), group_size)
     weight = (x2.float() + shift) * over_rows(scale, len(x2), group_size)

@@ -13,7 +13,7 @@ from pytest_ascend.emulator.tensors import FOUR_BITS  # noqa: F401  (a row reads
 
 
 def converted(value: float, x: T) -> float:
-    """Return a number in a tensor's dtype: CANN converts it as C does (ConvertToTensor), where torch refuses it."""
+    """Return a number converted to a tensor's dtype as in C, like CANN (ConvertToTensor); torch rejects it."""
     return value if x.is_floating_point() or x.is_complex() else torch.tensor(value).to(x.dtype).item()
 
 
@@ -24,7 +24,7 @@ def cut(x: T, offsets: T, sizes: T) -> T:
 
 
 def strided_slice(x: T, begin: T, end: T, strides: T, **masks: int) -> T:
-    """Index with one entry of begin, end and stride after another, like TensorFlow's operator of this name.
+    """Index with successive entries of begin, end and stride, like TensorFlow's operator of this name.
 
     Each mask has a bit for each entry: begin or end is ignored, or the entry is an ellipsis, a new dimension, or an
     index whose dimension disappears.
@@ -71,7 +71,7 @@ def scatter_(x: T, dim: int, index: T, source: T, mode: int) -> T:
 
 
 def scatter_update_(data: T, places: T, updates: T, axis: int) -> None:
-    """Write each update from its place on along the axis, which counts the batch, too; places may name their batch."""
+    """Write each update at its position along the axis, which also counts the batch; positions may name their batch."""
     pairs = places.tolist() if places.dim() == 2 else enumerate(places.tolist())
     for source, (batch, start) in zip(updates, pairs, strict=True):
         along = axis % data.dim() - 1

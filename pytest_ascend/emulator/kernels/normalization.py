@@ -16,7 +16,7 @@ def _in_dtype_of(weight: Optional, *statistics: Optional) -> tuple[Optional, ...
     return tuple(each if each is None or weight is None else each.to(weight.dtype) for each in statistics)
 
 
-# torch's CPU kernels ignore the strides of the parameters of groups.
+# torch's CPU kernel for group norm ignores the strides of its parameters.
 
 
 def _dense(*given: Any) -> Iterator[Any]:
@@ -37,7 +37,7 @@ def _but_channels(x: T) -> list[int]:
 def _moved(
     mean: T, spread: T, total: T, running_mean: Optional, running_var: Optional, momentum: float, eps: float
 ) -> tuple[T, T]:
-    """Move running statistics towards those of a batch; return the mean, and the factor that normalizes."""
+    """Move running statistics towards those of a batch; return the mean, and the normalizing factor."""
     if running_mean is not None:
         running_mean.lerp_(mean.to(running_mean.dtype), momentum)
     if running_var is not None:
@@ -66,22 +66,22 @@ def rms_normal(x: T, gamma: T, eps: float, beta: Optional = None) -> T:
 
 
 def rms_norm(x: T, gamma: T, eps: float) -> tuple[T, T]:
-    """Return x over its root mean square, rounded once, and the reciprocal of that root in float32, dimensions kept."""
+    """Return x over its root mean square, rounded once, and the reciprocal root in float32, with dimensions kept."""
     wide = x.float()
     rstd = root_mean_square(wide, gamma, eps)
     return (wide * rstd * gamma.float()).to(x.dtype), rstd
 
 
 def rounded_rms_norm(wide: T, gamma: T, eps: float, dtype: torch.dtype) -> tuple[T, T]:
-    """Return as :func:`rms_norm`, rounded to ``dtype`` before the product with gamma, too."""
+    """Return the result of :func:`rms_norm`, also rounded to ``dtype`` before the product with gamma."""
     rstd = root_mean_square(wide, gamma, eps)
     return ((wide * rstd).to(dtype).float() * gamma.float()).to(dtype), rstd
 
 
 def add_rms_norm(x1: T, x2: T, gamma: T, eps: float) -> tuple[T, T, T]:
-    """Return what x1 + x2 is normalized to, the reciprocal of its root mean square in float32, and x1 + x2.
+    """Return the normalized sum x1 + x2, the reciprocal of its root mean square in float32, and x1 + x2.
 
-    An A2 and an A3 round the sum before, others only results (golden of add_rms_norm, ops-nn e5c3fa9327ea).
+    An A2 and an A3 round the sum first, others only results (golden of add_rms_norm, ops-nn e5c3fa9327ea).
     """
     total, kind = x1.float() + x2.float(), emulated_family()
     x = total.to(x1.dtype)

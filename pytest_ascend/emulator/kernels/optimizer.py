@@ -1,6 +1,6 @@
 """Optimizer steps as one operator, and element-wise operators on lists of tensors, which optimizers use.
 
-The latter are torch's own on lists: in half precision some round a number before they multiply, others do not.
+The latter are torch's own on lists: in half precision, some round a number before they multiply and others do not.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _in_steps(
 ) -> None:
     """Round after each step in float16, and compute bfloat16 in float32.
 
-    CANN's on lists do the same: in float16 they multiply by a number of that dtype (Muls, Axpy), and then add. Other
-    dtypes are torch's, which takes the number as its last argument or by the name ``key``.
+    CANN's operators on lists do the same: in float16 they multiply by a number of that dtype (Muls, Axpy), and then
+    add. Other dtypes use torch's function, which takes the number as its last argument or by the name ``key``.
     """
     dtype = lists[0][0].dtype
     if dtype is torch.float16:
@@ -82,7 +82,7 @@ def norm(x: Lists, order: Any, out: Lists) -> None:
 
 
 def foreach_non_finite_check_and_unscale(grads: list[T], found_inf: T, inv_scale: T) -> None:
-    """Tell whether a number is not finite, and unscale all; torch before 2.3 has no CPU kernel of this."""
+    """Report whether any number is not finite, and unscale all; torch before 2.3 has no CPU kernel of this."""
     for grad in grads:
         if not grad.isfinite().all():
             found_inf.fill_(1)

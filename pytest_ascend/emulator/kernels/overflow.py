@@ -1,4 +1,4 @@
-"""Overflow on a chip without Inf and NaN: results are the largest number or zero, and a status remembers it.
+"""Overflow on a chip without Inf and NaN: results are the largest number or zero, and a status records it.
 
 Source: CANN, aclrtFloatOverflowMode: Inf becomes the largest number and NaN zero; the first 910, 310P and 310B have no
 other mode, a 950 does not have this mode.
@@ -11,14 +11,14 @@ from typing import Any
 
 from pytest_ascend.emulator.registry import Kernel, T
 
-#: Families that move values without computing any, and such operators of other families: Inf stays Inf.
+#: Families that only move values, and such operators of other families: Inf stays Inf.
 _MOVING = ("movement", "overflow", "aclnnSWhere", "aclnnApplyTopKTopP")
-#: Has a word after an overflow.
+#: Not empty after an overflow.
 _status: set[str] = set()
 
 
 def computes(kernel: Kernel) -> bool:
-    """Whether an operator computes values, which may overflow."""
+    """Return whether an operator computes values, which may overflow."""
     return kernel.family not in _MOVING and kernel.name not in _MOVING
 
 

@@ -1,4 +1,4 @@
-"""Pooling: the largest or the mean of each window."""
+"""Pooling: the maximum or the mean of each window."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def largest_3d(x: T, dilation: L, **window: Any) -> tuple[T, T]:
 
 
 def resized(name: str, leading: int) -> Callable[..., T]:
-    """Make a body of a function whose last arguments are scales, after ``leading`` other ones."""
+    """Return a body that calls a function whose last arguments are scales, after ``leading`` other ones."""
     function = getattr(aten, name).default
     is_backward = name.endswith("_backward")
 
@@ -30,7 +30,7 @@ def resized(name: str, leading: int) -> Callable[..., T]:
         outer, axes = arguments[1], len(arguments) - leading
         inner = arguments[2] if is_backward else arguments[0].shape
         sizes = zip(arguments[leading:], inner[-axes:], outer[-axes:], strict=True) if axes else ()
-        # If a caller gives sizes only, torch_npu passes 0, and before 2.6 passed 1.
+        # If a caller gives only sizes, torch_npu passes 0, and before 2.6 passed 1.
         scales = [each if each > 0 and (each != 1 or before == after) else None for each, before, after in sizes]
         return function(*arguments[:leading], *scales)  # type: ignore[no-any-return]
 

@@ -1,7 +1,7 @@
-"""Quantization: numbers in eight and four bits, with one scale, one per column, row or block: a float, or for a block
-a power of two (MX, on an Ascend 950).
+"""Quantization to eight and four bits, with a scale per tensor, column, row or block: a float, or for a block a power
+of two (MX, on an Ascend 950).
 
-Source of what has blocks: golden and page of quant/dynamic_mx_quant, dynamic_block_quant, anti_mx_quant and
+Source of operators with blocks: golden and page of quant/dynamic_mx_quant, dynamic_block_quant, anti_mx_quant and
 matmul/transpose_quant_batch_mat_mul in CANN's ops-nn, commit e5c3fa9327ea.
 """
 
@@ -22,7 +22,7 @@ from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS
 
 
 def rounded(x: T, dtype: torch.dtype) -> T:
-    """Round to the nearest integer, half to even, or to the nearest float of eight bits; clamp, and give 0 for NaN.
+    """Round to the nearest integer, half to even, or to the nearest eight-bit float; clamp, and return 0 for NaN.
 
     Source: golden of quant/quantize in CANN's ops-nn, commit e5c3fa9327ea.
     """
@@ -35,7 +35,7 @@ to_int8 = functools.partial(rounded, dtype=torch.int8)
 
 
 def by_row(x: T, dtype: torch.dtype = torch.int8) -> tuple[T, T]:
-    """Quantize each row by its largest magnitude. Return whole numbers, or floats of eight bits, and the scales."""
+    """Quantize each row by its largest magnitude. Return integers, or eight-bit floats, and the scales."""
     largest = torch.finfo(dtype).max if dtype.is_floating_point else 127
     steps = x.float().abs().amax(-1) / largest
     parts = (x.float() / steps.unsqueeze(-1)).nan_to_num(0)
@@ -52,7 +52,7 @@ TEXTS = {"torch.qint8": torch.int8, "torch.quint8": torch.uint8, "torch.qint32":
 _MODES = {"round": torch.round, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc}
 
 
-#: What shares a scale -> the axes of its largest magnitude.
+#: Granularity of the scales -> the axes of the largest magnitude.
 _TOGETHER: dict[str, list[int]] = {"pertoken": [-1], "perchannel": [-2], "pertensor": []}
 
 
@@ -72,9 +72,9 @@ def _smoothed(x: T, smooth: Optional, groups: Optional, mode: str) -> T:
 
 
 def packed_in_words(x: T) -> T:
-    """Pack eight numbers of four bits into each int32, the first one lowest."""
+    """Pack eight four-bit numbers into each int32, the first one lowest."""
     bits = (x.long() & 0xF).view(*x.shape[:-1], -1, 8) << torch.arange(0, 32, 4)
-    words = bits.sum(-1)  # 32 bits each, of which the highest is the sign of an int32
+    words = bits.sum(-1)  # 32 bits each, the highest being the sign of an int32
     return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
 
 
@@ -84,7 +84,7 @@ def dynamic_quant(
 ) -> None:  # fmt: skip
     """Quantize with scales computed from the numbers, and offsets if requested.
 
-    An output of int32 means eight numbers of four bits.
+    An output of int32 means eight four-bit numbers.
     """
     y, scale, offset = out
     symmetric, mode = symmetric and offset is None, mode or "pertoken"
@@ -111,8 +111,8 @@ def quant_matmul_v5(
 ) -> None:  # fmt: skip
     """Multiply integers exactly, and scale by row and by column; in int8 with an offset, in int32 without scales.
 
-    A bias in integers is added before the scales, one in floating point after them. With a group, columns have a scale
-    for each ``group`` terms (its lowest 16 bits). Scales that are powers of two are of 32 terms (MX).
+    An integer bias is added before the scales, a floating-point bias after them. With a group, columns have a scale for
+    each ``group`` terms (its lowest 16 bits). Scales that are powers of two cover 32 terms (MX).
     """
     if rows is not None and rows.dtype is POWERS:
         refuse(not is_950(), "aclnnQuantMatmulV5 of MX is not supported on this chip.")
@@ -139,16 +139,16 @@ def quant_matmul_v5(
 
 
 def grouped_swiglu_quant(x: T, weight: T, scales: T, rows: T, groups: T, smooth: Optional = None) -> tuple[T, T]:
-    """Multiply groups of rows by their weights (groups, k, n), gate, and quantize each row by its largest.
+    """Multiply groups of rows by their weights (groups, k, n), gate, and quantize each row by its largest magnitude.
 
-    With five dimensions weights are in the order of the format NZ: (groups, n / 32, k / 16, 16, 32).
+    Weights with five dimensions are in the NZ format: (groups, n / 32, k / 16, 16, 32).
     """
     in_order = weight.permute(0, 2, 3, 1, 4) if weight.dim() == 5 else weight
     numbers = in_order.reshape(len(weight), x.shape[-1], -1).contiguous()
     made = torch.zeros(len(x), scales.shape[-1] // 2)
     ends = groups.tolist()
     for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-        # The scales are for columns, or for groups of terms too
+        # The scales are per column, or also per group of terms.
         wide = scales_of(scales[group]).view(-1, 1, scales.shape[-1])
         left = torch.unflatten(x[start:end].double(), -1, (len(wide), -1)).transpose(0, 1)
         parts = left @ whole_of(numbers[group]).double().view(len(wide), -1, scales.shape[-1])
@@ -160,7 +160,7 @@ def grouped_swiglu_quant(x: T, weight: T, scales: T, rows: T, groups: T, smooth:
     return by_row(made)
 
 
-#: The magnitudes of four bits (E2M1), by code.
+#: The magnitudes of four-bit floats (E2M1), by code.
 _MAGNITUDES = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 #: dtype -> bits of the mantissa, exponent of the largest number, that number, exponent of the smallest normal one.
 _ELEMENTS: dict[Any, tuple[int, int, float, int]] = {
@@ -169,7 +169,7 @@ _ELEMENTS: dict[Any, tuple[int, int, float, int]] = {
     FOUR_BITS: (1, 2, 6.0, 0),
 }
 SHORT = frozenset(_ELEMENTS)
-#: The exponent of a scale is at least and at most this; code 255 is NaN.
+#: The exponent of a scale is limited to this magnitude; code 255 is NaN.
 _BIAS = 127
 _ROUNDED: dict[str, Callable[[T], T]] = {
     "rint": torch.round,
@@ -181,14 +181,14 @@ _ROUNDED: dict[str, Callable[[T], T]] = {
 
 
 def to_grid(x: T, dtype: Any, mode: str = "rint") -> T:
-    """Round to the nearest number of a format, and saturate; NaN is 0."""
+    """Round to the nearest number of a format, and saturate; NaN becomes 0."""
     digits, _, largest, smallest = _ELEMENTS[dtype]
     step = torch.exp2(((torch.frexp(x).exponent - 1).clamp(min=smallest) - digits).double())
     return (_ROUNDED[mode](x / step) * step).clamp(-largest, largest).nan_to_num(0.0)
 
 
 def _shared_exponents(most: T, dtype: Any, algorithm: int, low: float) -> T:
-    """Return the exponent of each block's scale, from its largest magnitude; NaN beyond those of a scale."""
+    """Return the exponent of each block's scale, from its largest magnitude; NaN out of a scale's range."""
     _, emax, largest, _ = _ELEMENTS[dtype]
     if algorithm == 1 and dtype is not FOUR_BITS:  # the next power of two that keeps the largest in range
         mantissa, exponent = torch.frexp((most.float().clamp(min=low) / largest).double())
@@ -200,13 +200,13 @@ def _shared_exponents(most: T, dtype: Any, algorithm: int, low: float) -> T:
 
 
 def packed(x: T) -> T:
-    """Pack numbers of four bits by pairs along the last dimension, the first one lower."""
+    """Pack pairs of four-bit numbers along the last dimension, the first one lower."""
     codes = torch.searchsorted(_MAGNITUDES.double(), x.abs().contiguous()) | (torch.signbit(x).long() << 3)
     return (codes[..., ::2] | codes[..., 1::2] << 4).to(torch.uint8)
 
 
 def numbers_of(x: T) -> T:
-    """Return numbers in float64; of four bits, two for each byte along the dense dimension."""
+    """Return numbers in float64; four-bit ones are unpacked, two for each byte along the dense dimension."""
     if x.dtype is not FOUR_BITS:
         return x.double()
     dense = x.dim() - 1 if x.stride(-1) == 1 else x.dim() - 2
@@ -284,7 +284,7 @@ def transpose_quant_batch_mat_mul(
 def dynamic_block_quant(
     x: T, least: float, mode: str, dtype: torch.dtype, height: int, width: int, most: float = 0
 ) -> tuple[T, T]:
-    """Quantize blocks of the last two dimensions by their largest magnitudes; what is not finite counts as 0 there."""
+    """Quantize blocks of the last two dimensions by their largest magnitudes, where non-finite numbers count as 0."""
     gap(most, "a largest number of one's own is not implemented")
     largest = 127.0 if dtype is torch.int8 else torch.finfo(dtype).max
     rows, columns = x.shape[-2:]

@@ -16,8 +16,8 @@ _64_BITS = 0xFFFF_FFFF_FFFF_FFFF
 def generator(seed: int | T, offset: int | T, more: int = 0) -> torch.Generator:
     """Return a generator for one call: torch_npu advances the offset from call to call.
 
-    A captured graph reads both from tensors whenever it is executed, and adds a number to the offset.
-    The CPU's generator uses 32 bits of a seed, so that all bits are mixed first (the finalizer of SplitMix64).
+    A captured graph reads both from tensors at each execution, and adds a number to the offset. The CPU's generator
+    uses 32 bits of a seed, so all bits are mixed first (the finalizer of SplitMix64).
     """
     mixed = (int(seed) + 0x9E37_79B9_7F4A_7C15 * (int(offset) + more + 1)) & _64_BITS
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58_476D_1CE4_E5B9) & _64_BITS
@@ -45,18 +45,18 @@ def rrelu_with_noise(x: T, noise: T, low: float, high: float, training: bool, se
 
 
 def bits_of(mask: T, shape: Sequence[int]) -> T:
-    """Return the first bits of a mask, each in a number of its own."""
+    """Return the first bits of a mask, each as a separate number."""
     bits = np.unpackbits(mask.to(torch.uint8).numpy(), count=math.prod(shape), bitorder="little")
     return torch.from_numpy(bits).view(tuple(shape))
 
 
 def in_bits(mask: T) -> T:
-    """Pack flat elements into bits, the first one in the lowest bit of the first byte; the last byte ends with 0."""
+    """Pack flat elements into bits, the first in the lowest bit of the first byte; the last byte is padded with 0."""
     return torch.from_numpy(np.packbits(mask.to(torch.uint8).numpy(), bitorder="little"))
 
 
 def drop_mask(probability: float, bytes_: int, seed: int | T, offset: int | T, more: int = 0) -> T:
-    """Return a mask of so many bytes, in which each element is dropped with a probability."""
+    """Return a mask of this many bytes, in which each element is dropped with a probability."""
     drawn = generator(seed, offset, more)
     return in_bits(torch.empty(bytes_ * 8, dtype=torch.uint8).bernoulli_(1 - probability, generator=drawn))
 

@@ -91,7 +91,7 @@ def lstm(
     x: T, params: list[T], states: list[T], batch_sizes: T | None, has_bias: bool, _layers: int, _dropout: float,
     train: bool, bidirectional: bool, batch_first: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Run all layers and directions; return output, last states and cells, and for a training what each one kept."""
+    """Run all layers and directions; return output, last states and cells, and for training what each layer saved."""
     layer, lasts = x.transpose(0, 1) if batch_first else x, None
     if batch_sizes is not None and batch_sizes.numel():  # padded: a row for each sequence at each step
         layer = x.view(len(batch_sizes), -1, x.shape[-1])
@@ -114,7 +114,7 @@ def lstm(
 def lstm_backward(
     x: T, states: list[T], params: list[T], dy: T | None, dh: T | None, dc: T | None, *rest: Any
 ) -> tuple[T | list[T], ...]:
-    """Differentiate the whole in float64: what was kept of the way there is already rounded."""
+    """Differentiate the whole computation in float64: saved intermediate results are already rounded."""
     batch_sizes, has_bias, layers, _, _, bidirectional, batch_first, _ = rest[7:]
 
     def whole(x: T, hidden: T, cell: T, *params: T) -> tuple[Any, ...]:

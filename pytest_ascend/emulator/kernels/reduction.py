@@ -11,7 +11,7 @@ from pytest_ascend.emulator.registry import L, Optional, T
 
 
 def axes_of(x: T, axes: T) -> Any:
-    """Return the dimensions in a tensor, all of another one if it is empty."""
+    """Return the dimensions in a tensor, all dimensions of ``x`` if it is empty."""
     return axes.reshape(-1).tolist() or tuple(range(x.dim()))
 
 
@@ -32,7 +32,7 @@ def cumulative(
 
 
 def over_some(function: Callable[..., T], x: T, dims: L | None, keepdim: bool) -> T:
-    """Reduce all dimensions if none are given, one after another, as torch before 2.2 wants it."""
+    """Reduce all dimensions if none are given, one after another, as torch before 2.2 requires."""
     if not x.dim():
         return function(x)
     for dim in sorted({each % x.dim() for each in dims or range(x.dim())}, reverse=True):
@@ -40,7 +40,7 @@ def over_some(function: Callable[..., T], x: T, dims: L | None, keepdim: bool) -
     return x
 
 
-#: torch_npu's spelling of infinite orders.
+#: torch_npu's encoding of infinite orders.
 _INFINITE = {float(2**31): float("inf"), float(-(2**31)): float("-inf")}
 
 

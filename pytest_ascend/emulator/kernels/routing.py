@@ -1,4 +1,4 @@
-"""Mixture of experts: choosing experts for rows, moving rows there and back, and sampling from the best."""
+"""Mixture of experts: choosing experts for rows, moving rows to them and back, and sampling from the best."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def gating_top_k(
     x: T, bias: Optional, k: int, k_group: int, groups: int, select: int, renorm: int, norm: int, keep: bool,
     factor: float, eps: float,
 ) -> tuple[T, T, Optional]:  # fmt: skip
-    """Choose by score and bias; weigh by the score alone. ``norm``: softmax (0) or sigmoid (1), made to add up to 1."""
+    """Choose by score and bias; weigh by the score alone. ``norm``: softmax (0) or sigmoid (1), normalized to sum 1."""
     scores = x.float().softmax(-1) if norm == 0 else x.float().sigmoid()
     wanted = scores if bias is None else scores + bias.float()
     if groups > 1:
-        by_group = wanted.view(len(wanted), groups, -1)  # the best by their best member, or the sum of the best two
+        by_group = wanted.view(len(wanted), groups, -1)  # ranked by their best member, or the best two
         rank = by_group.amax(-1) if select == 0 else by_group.topk(2, -1).values.sum(-1)
         left_out = torch.ones_like(rank, dtype=torch.bool).scatter_(-1, _best(rank, k_group), value=False)
         wanted = by_group.masked_fill(left_out.unsqueeze(-1), float("-inf")).view(wanted.shape)
@@ -28,14 +28,14 @@ def gating_top_k(
 
 
 def _best(x: T, k: int) -> T:
-    """Return the indices of the k largest, of equal ones the first."""
+    """Return the indices of the k largest; of equal ones, the first."""
     return torch.sort(x, dim=-1, descending=True, stable=True).indices[..., :k]
 
 
 def _slots(experts: T, capacity: int, count: int, drop: int) -> tuple[T, T]:
     """Return which choice of a row each row of the result holds, and where each choice went; -1 for none.
 
-    Rows are in order of their experts. With ``drop`` each expert has ``capacity`` of them: what is more is dropped.
+    Rows are sorted by expert. With ``drop`` each expert has ``capacity`` rows, and excess rows are dropped.
     """
     flat = experts.flatten().long()
     order = flat.argsort(stable=True)
@@ -52,12 +52,12 @@ def _slots(experts: T, capacity: int, count: int, drop: int) -> tuple[T, T]:
 
 
 def _chosen(x: T, slots: T, k: int) -> T:
-    """Return the rows of some choices; zeros where there is none."""
+    """Return the rows of some choices, zeros where there is none."""
     return x.float()[slots.clamp(min=0) // k] * (slots >= 0).unsqueeze(-1)
 
 
 def _quantized(rows: T, of: T, scale: Optional, offset: Optional, quant: int) -> tuple[T, Optional]:
-    """Quantize rows by a given scale and offset (0), or each by its largest, after its expert's scale (1)."""
+    """Quantize rows by a given scale and offset (0), or each by its maximum, after its expert's scale (1)."""
     if quant == 0 and scale is not None:
         return (rows * scale.float() + (0 if offset is None else offset.float())).round().clamp(-128, 127), None
     if scale is not None:  # one row for all experts, or one for each
@@ -69,10 +69,10 @@ def init_routing_v3(
     x: T, experts: T, scale: Optional, offset: Optional, active: int, capacity: int, count: int, drop: int,
     count_type: int, counts: bool, quant: int, chosen: L | None, row_type: int,
 ) -> tuple[T, T, Optional, Optional]:  # fmt: skip
-    """Route rows to a range of experts; choices of others have no place (-1).
+    """Route rows to a range of experts; choices of other experts have no position (-1).
 
-    ``count_type``: sums (0), numbers (1), or pairs of expert and number (2) of rows. ``row_type``: the place of each
-    choice (0), or the choice in each place (1). ``quant``: none (-1), by scale and offset (0), by each row (1).
+    ``count_type``: sums (0), numbers (1), or pairs of expert and number (2) of rows. ``row_type``: the position of each
+    choice (0), or the choice in each position (1). ``quant``: none (-1), by scale and offset (0), by each row (1).
     """
     low, high = chosen or (0, count)
     k, flat = experts.shape[1], experts.flatten().long()

@@ -1,5 +1,5 @@
-"""What carries the serving of language models: caches in pages, rope, quantized norms and gates, sparse attention, and
-the gated delta rule. Attention itself is in :mod:`inference`, routing in :mod:`routing`."""
+"""Operators for serving language models: paged caches, rope, quantized norms and gates, sparse attention, the gated
+delta rule. Attention itself is in :mod:`inference`, routing in :mod:`routing`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def weight_quant_batch_matmul(
 ) -> T:  # fmt: skip
     """Multiply by a weight in int8, or four bits in words of int32: (weight + offset) * scale, in the dtype of x.
 
-    Source: the golden of ops-nn e5c3fa9327ea; kernels of an A2 that make the whole weight first do the same.
+    Source: the golden of ops-nn e5c3fa9327ea; A2 kernels that convert the whole weight first do the same.
     """
     whole = whole_of(weight).float()
     scale = over_rows(antiquantScale, len(whole), groupSize)
@@ -52,7 +52,7 @@ def gather_pa_kv_cache(
     keyCache: T, valueCache: T, tables: T, seqLens: T, key: T, value: T, seqOffset: Optional,
     cacheMode: str | None, isCumsum: bool,
 ) -> None:  # fmt: skip
-    """Copy the rows of sequences out of pages, one after another; ``seqLens`` are ends with ``isCumsum``."""
+    """Copy the rows of sequences out of pages, one after another; ``seqLens`` are end positions with ``isCumsum``."""
     counts = seqLens.diff().tolist() if isCumsum else seqLens.tolist()
     firsts = [0] * len(counts) if seqOffset is None else seqOffset.tolist()
     in_parts = "NZ" in (cacheMode or "Norm")
@@ -66,7 +66,7 @@ def gather_pa_kv_cache(
 
 
 def _interleaved_rope(x: T, cos: T, sin: T) -> T:
-    """Rotate pairs of neighbours, which come out as halves."""
+    """Rotate pairs of neighbours, and store the results as halves."""
     return rotary_position_embedding(torch.cat((x[..., ::2], x[..., 1::2]), -1), cos, sin, HALF)
 
 
@@ -102,7 +102,7 @@ def add_rms_norm_quant(
     x1: T, x2: T, gamma: T, scales1: T, scales2: Optional, zeroPoints1: Optional, zeroPoints2: Optional,
     epsilon: float, divMode: bool, beta: Optional = None,
 ) -> tuple[Optional, ...]:  # fmt: skip
-    """Add, normalize, and quantize with given scales, which divide or multiply. V2 has the last result."""
+    """Add, normalize, and quantize with given scales, which divide or multiply. V2 also returns the last result."""
     total = x1.float() + x2.float()
     normal = rms_normal(total, gamma, epsilon, beta)
 
@@ -135,7 +135,7 @@ def dequant_swiglu_quant(
     quantOffset: Optional, groupIndex: Optional, activateLeft: bool, quantMode: str | None,
     swigluMode: int = 0, clampLimit: float = 7.0, gluAlpha: float = 1.702, gluBias: float = 1.0,
 ) -> tuple[T, Optional]:  # fmt: skip
-    """Undo a quantization by row and by column, gate, and quantize again: by row, or with given scales and offsets.
+    """Dequantize by row and by column, gate, and quantize again: by row, or with given scales and offsets.
 
     Scales of weights and of the result have a row for each group of rows; ``groupIndex`` counts them.
     """
@@ -178,7 +178,7 @@ def _filled(x: T, rows: int) -> T:
 
 
 def _sequences_of(x: T, layout: str, lengths: Optional) -> list[T]:
-    """Return the rows of each sequence, (length, heads, depth); lengths are ends where sequences are packed."""
+    """Return the rows of each sequence, (length, heads, depth); lengths are end positions if sequences are packed."""
     found = alone(x, layout, x.shape[-2], None if lengths is None else lengths.tolist())
     return [each.transpose(0, 1) for each in found]
 
@@ -198,9 +198,9 @@ def lightning_indexer(
     layoutQuery: str, layoutKey: str, count: int, sparseMode: int, returnValues: bool = False,
     scaleQuery: Optional = None, scaleKey: Optional = None,
 ) -> tuple[T, Optional]:  # fmt: skip
-    """Choose for each query the keys of the largest sums over heads of weight * relu(query . key); -1 where none is.
+    """Choose for each query the keys with the largest sums over heads of weight * relu(query . key); -1 for none.
 
-    Scales of quantized numbers are of each row of a head, and positive.
+    Quantized numbers have one positive scale per row of a head.
     """
     key = key if scaleKey is None else key.double() * scaleKey.double().unsqueeze(-1)
     weights = weights if scaleQuery is None else weights.double() * scaleQuery.double()
@@ -226,7 +226,7 @@ def sparse_flash_attention(
     lengthsKey: Optional, queryRope: Optional, keyRope: Optional, scale: float, blockSize: int,
     layoutQuery: str, layoutKey: str, sparseMode: int, returnLse: bool, sinks: Optional = None,
 ) -> T:  # fmt: skip
-    """Attend with each query over the blocks of keys that it has chosen (-1 is none), up to its own place."""
+    """Attend with each query over its chosen blocks of keys (-1 is none), up to its own position."""
     gap(returnLse, "statistics of the softmax are not implemented")
     whole = query if queryRope is None else torch.cat((query, queryRope), -1)
     value = key if value is None else value
@@ -246,7 +246,7 @@ def sparse_flash_attention(
 
 
 def _product(x: T, weight: T, rows: Optional, columns: Optional, dtype: torch.dtype) -> T:
-    """Multiply, and round once. Weights in int8 are with rows in int8, and scales of both."""
+    """Multiply, and round once. Int8 weights go with int8 rows, and scales of both."""
     if weight.dtype is torch.int8 and columns is not None:
         return scaled_product(x, weight, None if rows is None else rows.flatten(), columns.flatten()).to(dtype)
     return (x.double() @ weight.double()).to(dtype)
@@ -290,7 +290,7 @@ def fused_causal_conv1d(
     x: T, weight: T, states: T, starts: Optional, cacheIndices: Optional, accepted: Optional,
     computed: Optional, activation: int, padSlot: int, residual: int, convMode: int,
 ) -> T:  # fmt: skip
-    """Convolve each sequence along its tokens, after the last inputs of its state, which is moved on.
+    """Convolve each sequence along its tokens, after the last inputs in its state, and advance the state.
 
     Source: page and test of torch_npu (op-plugin, npu_fused_causal_conv1d).
     """
@@ -319,8 +319,8 @@ def kv_quant_sparse_flash_attention(
     lengthsKey: Optional, scale: float, blockSize: int, layoutQuery: str, layoutKey: str, sparseMode: int,
     tileSize: int, ropeDim: int,
 ) -> T:  # fmt: skip
-    """Attend over chosen keys, whose rows have numbers in eight bits, a rotated part in halves, and scales by tile."""
-    del value  # the keys' first part
+    """Attend over chosen keys: rows of eight-bit numbers, a rotated part in half precision, and scales by tile."""
+    del value  # values are the first part of the keys
     depth = query.shape[-1] - ropeDim
     numbers, rope, scales = (each.contiguous() for each in torch.split(
         key.view(torch.int8), [depth, ropeDim * 2, depth // tileSize * 4], -1))  # fmt: skip
@@ -344,9 +344,9 @@ def recurrent_gated_delta_rule(
     query: T, key: T, value: T, beta: Optional, states: T, lengths: T, indices: T, g: Optional, gk: Optional,
     accepted: Optional, scale: float,
 ) -> T:  # fmt: skip
-    """Run the rule, keeping the state after each token where ``indices`` says.
+    """Run the rule, storing the state after each token at ``indices``.
 
-    A sequence begins with the state of its first token's place, or of its last accepted token.
+    A sequence begins with the state at its first token's index, or at that of its last accepted token.
     """
     repeats = value.shape[1] // query.shape[1]
     q, k = (each.double().repeat_interleave(repeats, 1) for each in (query, key))

@@ -1,5 +1,5 @@
-/* The older way to call an operator: by name, with descriptors, buffers and attributes. Descriptors are those of tensors,
- * whose data the call fills in, so that Python reads both ways alike. */
+/* The older way to call an operator: by name, with descriptors, buffers and attributes. Descriptors are tensor
+ * descriptors whose data is filled in by the call, so that Python reads both kinds alike. */
 #include "emulated.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ typedef struct {
     char *name;
     int64_t kind;  /* see the kinds below */
     int64_t count; /* of items */
-    void *items;   /* numbers of 64 bits, a text, or for lists of lists aclArrays */
+    void *items;   /* 64-bit numbers, a text, or for lists of lists aclArrays */
 } attribute;
 
 typedef struct {
@@ -35,7 +35,7 @@ API int aclGetTensorDescDimV2(const aclTensor *given, size_t axis, int64_t *size
     return EMU_OK;
 }
 
-/* Storage is never of another format or shape here, and Python sees from an address whether it is the host's. */
+/* Storage never has another format or shape here, and Python can tell host addresses from device addresses. */
 API void aclSetTensorDescName(void *given, const char *name) { (void)given, (void)name; }
 API int aclSetTensorFormat(void *given, int format) { (void)given, (void)format; return EMU_OK; }
 API int aclSetTensorShape(void *given, int ndim, const int64_t *shape) { (void)given, (void)ndim, (void)shape; return EMU_OK; }
@@ -63,7 +63,7 @@ API void aclopDestroyAttr(const attributes *given) {
     free((void *)given);
 }
 
-/* Add an attribute with room for count items; NULL where there is no memory left. */
+/* Add an attribute with room for count items; NULL if out of memory. */
 static void *added(attributes *to, const char *name, int kind, int64_t count, size_t item_size) {
     attribute *grown = realloc(to->items, (size_t)(to->count + 1) * sizeof *grown);
     if (!grown) return NULL;

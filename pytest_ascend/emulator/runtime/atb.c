@@ -1,8 +1,8 @@
 /* Ascend Transformer Boost, libatb.so: the part of its C++ interface that torch_npu calls, in C.
  *
- * An operation is created from its parameters, and run with descriptors of tensors through virtual functions. The layouts
- * are those of ATB's public headers (operation.h, context.h, types.h, svector.h), the names and the order of virtual
- * functions those of the Itanium C++ ABI, which gcc and clang follow on x86-64 and aarch64. Python computes by name. */
+ * An operation is created from its parameters, and run with tensor descriptors through virtual functions. The layouts
+ * are those of ATB's public headers (operation.h, context.h, types.h, svector.h); the names and the order of virtual
+ * functions follow the Itanium C++ ABI, as gcc and clang do on x86-64 and aarch64. Python computes by name. */
 #include "emulated.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ typedef struct {
     uint64_t size;
 } tensor;
 
-/* atb::SVector<Tensor>: up to 64 are inside. */
+/* atb::SVector<Tensor>: up to 64 elements are stored inline. */
 typedef struct {
     size_t capacity, size;
     tensor inside[INLINE_TENSORS];
@@ -77,7 +77,7 @@ static int setup(const operation *self, const variant_pack *pack, uint64_t *work
     return EMU_OK;
 }
 
-/* Make the descriptors that Python reads; NULL without memory. */
+/* Create the descriptors that Python reads; NULL if out of memory. */
 static aclTensor **descriptors(const tensors *given) {
     const tensor *items = given->heap ? given->heap : given->inside;
     aclTensor **made = calloc(given->size + 1, sizeof *made);
@@ -92,7 +92,7 @@ static void release(aclTensor **made) {
     free(made);
 }
 
-/* torch_npu ignores what this returns, as it may: ATB's own errors come out when the stream is waited for. */
+/* torch_npu ignores the return value, and may: ATB's own errors are reported when the stream is synchronized. */
 static int execute(const operation *self, const variant_pack *pack, void *workspace, uint64_t size, const context *where) {
     (void)workspace, (void)size;
     struct {
@@ -123,7 +123,7 @@ static int create(const char *name, const void *parameters, size_t size, operati
     return EMU_OK;
 }
 
-/* Of each structure of parameters, the bytes before what is reserved. */
+/* For each parameter structure, the number of bytes before the reserved ones. */
 #define OPERATION(name, mangled, size)                                                                              \
     API int mangled(const void *given, operation **made) {                                                          \
         return create("Atb" name, given, size, made);                                                               \
@@ -137,7 +137,7 @@ OPERATION("Elewise", _ZN3atb15CreateOperationINS_5infer12ElewiseParamEEEiRKT_PPN
 OPERATION("RmsNorm", _ZN3atb15CreateOperationINS_5infer12RmsNormParamEEEiRKT_PPNS_9OperationE, 40)
 OPERATION("GroupTopk", _ZN3atb15CreateOperationINS_5infer14GroupTopkParamEEEiRKT_PPNS_9OperationE, 12)
 
-/* Operations are few, and torch_npu keeps those it made: they live as long as the process. */
+/* Operations are few, and torch_npu keeps those it created: they live as long as the process. */
 API int _ZN3atb16DestroyOperationEPNS_9OperationE(operation *given) { (void)given; return EMU_OK; }
 
 API uint64_t _ZN3atb5Utils13GetTensorSizeERKNS_6TensorE(const tensor *given) {

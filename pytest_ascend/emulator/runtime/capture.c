@@ -1,9 +1,9 @@
-/* Captured graphs. While a stream is captured, what is asked of it becomes a task of the graph, which Python keeps (see
- * graphs.py): an operator with its tensors, or a function of ours with a copy of its data. Executing the graph does the
- * tasks in the order in which they were asked for, which no order of the streams contradicts.
+/* Captured graphs. While a stream is captured, work submitted to it becomes a task of the graph, which Python keeps
+ * (see graphs.py): an operator with its tensors, or a function of ours with a copy of its data. Executing the graph
+ * runs the tasks in the order of submission, which is consistent with the order of every stream.
  *
  * A graph that waits, for an external event or for the other ranks of a collective, is executed by the thread of its
- * stream. Until that is done, other work for the stream is put behind it: the program may go on and record the event
+ * stream. Until it ends, other work for the stream is queued behind it: the program may continue and record the event
  * later, as on a device. */
 #define _GNU_SOURCE /* gettid */
 #include "streams.h"
@@ -16,14 +16,14 @@
 enum { GLOBAL, THREAD_LOCAL, RELAXED, NONE };
 
 static int64_t ids;
-static int captures[NONE];              /* by mode: how many there are in the process */
-static __thread int own[NONE];          /* begun by this thread */
+static int captures[NONE];              /* number of captures in the process, by mode */
+static __thread int own[NONE];          /* captures begun by this thread */
 static __thread int exchanged = GLOBAL; /* the mode of this thread, which it may change */
 static int pending;                     /* executions that wait in the thread of a stream */
 
 static int64_t new_id(void) { return __atomic_add_fetch(&ids, 1, __ATOMIC_ACQ_REL); }
 
-/* The strictest mode of several captures. */
+/* Return the strictest mode among several captures. */
 static int strictest(const int *counts) {
     int mode = GLOBAL;
     while (mode < NONE && !counts[mode]) mode++;
@@ -136,7 +136,7 @@ API int emu_do(void *given, const char *name, emu_work run, const void *data, si
     return emu_added(given, into, emu_python(EMU_TASK, words, into, given));
 }
 
-/* Python is done with a task's data. */
+/* Python no longer needs a task's data. */
 API void emu_release(void *data) { free(data); }
 
 API int emu_is_captured(void *given) { return emu_stream_of(given)->graph != NULL; }
@@ -175,8 +175,8 @@ static graph *new_graph(void) {
     return made;
 }
 
-/* The first 910 and the 310B: RT_FEATURE_MODEL_ACL_GRAPH is in the features of the other chips alone, in src/runtime/config of CANN's
- * runtime (681ef7610, August 2026). */
+/* The first 910 and the 310B lack it: in src/runtime/config of CANN's runtime (681ef7610, August 2026), only the
+ * features of the other chips include RT_FEATURE_MODEL_ACL_GRAPH. */
 static int cannot_capture(const char *chip) { return !strncmp(chip, "Ascend310B", 10) || emu_is_first_910(chip); }
 
 API int aclmdlRICaptureToModelRIBegin(void *given, void *into, int mode) {
@@ -288,7 +288,7 @@ int emu_capture_wait(event *given, stream *on) {
     return error;
 }
 
-/* External events order a graph and what is outside of it, when the graph is executed: events of that flag, or, in newer
+/* External events order a graph relative to work outside of it during execution: events with that flag or, in newer
  * releases of torch_npu, words of device memory that one stream writes and another one waits for. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -296,7 +296,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 typedef struct {
     volatile uint64_t *at;
     uint64_t value;
-    uint32_t how; /* at least, equal, any bit, no bit */
+    uint32_t how; /* the condition: at least, equal, any bit, no bit */
 } value_task;
 
 static int write_value(void *data) {
@@ -327,7 +327,7 @@ static int wait_pending(void *data) {
     return EMU_OK;
 }
 
-/* Outside of a capture, a stream that has to wait does so in its thread, and what comes later is put behind it. */
+/* Outside of a capture, a stream that has to wait does so in its thread, and later work is queued behind it. */
 static int wait_in_order(void *stream, const char *name, const value_task *given) {
     graph *captured = emu_stream_of(stream)->graph;
     if (captured) captured->waits = 1;
@@ -351,7 +351,7 @@ API int aclrtValueWait(void *at, uint64_t value, uint32_t flag, void *stream) {
 }
 
 int emu_external(event *given, void *stream, const char *what) {
-    __atomic_add_fetch(&given->references, 1, __ATOMIC_ACQ_REL); /* for good: a task may refer to it */
+    __atomic_add_fetch(&given->references, 1, __ATOMIC_ACQ_REL); /* never released: a task may refer to it */
     value_task task = {&given->is_set, strcmp(what, "EVENT_RESET") != 0, 0};
     if (!strcmp(what, "EVENT_WAIT")) return wait_in_order(stream, what, &task);
     return emu_do(stream, what, write_value, &task, sizeof task);
@@ -403,7 +403,7 @@ API int aclmdlRICaptureTaskUpdateEnd(void *given) {
 
 typedef struct {
     uint64_t *value;
-    uint64_t first; /* assigned before each execution, where asked for */
+    uint64_t first; /* assigned before each execution, if requested */
     int is_assigned;
 } condition;
 
@@ -457,7 +457,7 @@ API int aclmdlRIAddCondTask(conditional given, void *stream, uint32_t flags) {
     return emu_do(stream, "CONDITION", choose, &given, sizeof given);
 }
 
-/* --- scopes of super kernels, and shares of a device's cores: accepted, and without effect on what is computed --- */
+/* --- scopes of super kernels, and limits on cores: accepted, without effect on results --- */
 
 API int aclskScopeBegin(const char *name, void *stream) { (void)name, (void)stream; return EMU_OK; }
 API int aclskScopeEnd(const char *name, void *stream) { (void)name, (void)stream; return EMU_OK; }

@@ -1,5 +1,5 @@
 /* Which cards a process sees and by which numbers, who may still use them after a fork, and what starts with the
- * runtime: a thread that watches, and handlers of signals. The real runtime does the same. */
+ * runtime: a watching thread, and signal handlers. The real runtime does the same. */
 #include "emulated.h"
 
 #include <pthread.h>
@@ -14,7 +14,7 @@ enum { MOST = 16 };
 
 static pthread_once_t booted = PTHREAD_ONCE_INIT;
 static int seen[MOST], seen_count; /* logical ids in the order of user ids; the variable is read once */
-static int in_use, lost_by_fork;   /* a context was made here; this process was forked after that */
+static int in_use, lost_by_fork;   /* a context was created here; this process was forked after that */
 
 static int devices(void) {
     const char *text = getenv("PYTEST_ASCEND_EMULATED_DEVICES");
@@ -22,14 +22,14 @@ static int devices(void) {
     return count < 1 ? 1 : count > MOST ? MOST : count;
 }
 
-/* Of the driver (libascend_hal.so), which knows nothing of ASCEND_RT_VISIBLE_DEVICES. */
+/* Of the driver (libascend_hal.so), which does not read ASCEND_RT_VISIBLE_DEVICES. */
 API int drvGetDevNum(unsigned *count) {
     *count = (unsigned)devices();
     return 0;
 }
 
-/* As GetVisibleDevices of CANN's runtime reads them (hicann/runtime 681ef7610): what is no device ends the list;
- * a list that does not ascend, or names one twice, shows none. */
+/* As GetVisibleDevices of CANN's runtime reads them (hicann/runtime 681ef7610): an invalid device ends the list; a list
+ * that does not ascend, or repeats a device, shows none. */
 static void read_visible(const char *text) {
     char *end;
     for (seen_count = 0; seen_count < devices() && *text >= '0' && *text <= '9'; text = end + 1) {
@@ -54,7 +54,7 @@ static void *watch(void *nothing) {
     return nothing;
 }
 
-/* As libascend_trace does: write a note, then let the signal do what it did before. */
+/* Like libascend_trace: write a note, then restore the previous action of the signal. */
 static struct sigaction before[NSIG];
 static void note(int number, siginfo_t *info, void *context) {
     (void)info, (void)context;
@@ -94,7 +94,7 @@ API int emu_after_fork(void) {
     return emu_fail(EMU_NO_CONTEXT, "emulated CANN: this process was forked from one that uses a device, and has no context of its own");
 }
 
-/* --- a card is not free for a while after the process that used it: the fault "recovering:seconds=N" --- */
+/* --- a card is not free for a while after its process ended: the fault "recovering:seconds=N" --- */
 
 static int card_file(int logical, char *path, size_t size) {
     const char *folder = getenv("PYTEST_ASCEND_EMULATED_STATE");
@@ -133,7 +133,7 @@ API int emu_take_card(int user) {
     return code;
 }
 
-/* --- the numbers by which the runtime, the driver and the bus know a card --- */
+/* --- the numbers by which the runtime, the driver and the bus identify a card --- */
 
 static int physical(int logical) {
     const char *text = getenv("PYTEST_ASCEND_EMULATED_PHYSICAL");

@@ -1,8 +1,8 @@
-/* Lets torch_npu be loaded beside a torch that was built with CUDA.
+/* Lets torch_npu be loaded together with a torch that was built with CUDA.
  *
  * Both register settings of the same names with torch's allocator, which ends the process at the second registration of
- * one. So the names are taken out of torch's set before torch_npu registers them: when this library is loaded, which
- * must be after torch and before libtorch_npu.so is initialised. */
+ * a name. This library removes the names from torch's set before torch_npu registers them: it must be loaded after
+ * torch and before libtorch_npu.so is initialised. */
 #include <dlfcn.h>
 
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char *both_register[] = {"pinned_reserve_segment_size_mb", "per_process_memory_fraction"};
 
-/* Torch's set: from 2.14 on a function returns it, before that the function is inline and the set a symbol. */
+/* Torch's set: returned by a function since 2.14; before, the function is inline and the set has a symbol. */
 Names *registered() {
     void *torch = dlopen("libc10.so", RTLD_NOLOAD | RTLD_LAZY);
     if (!torch) return nullptr;

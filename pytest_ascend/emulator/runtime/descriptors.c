@@ -1,4 +1,4 @@
-/* The objects that aclnn operators take. They hold what they were made from; Python reads them word by word. */
+/* The objects that aclnn operators take. They store their arguments of creation; Python reads them word by word. */
 #include "emulated.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 API aclTensor *aclCreateTensor(const int64_t *shape, uint64_t ndim, int dtype, const int64_t *strides, int64_t offset, int format,
                                const int64_t *storage_shape, uint64_t storage_ndim, void *data) {
     (void)storage_shape, (void)storage_ndim;
-    /* Python reads EMU_TENSOR_WORDS at once and more only for tensors of many dimensions, so there are never fewer. */
+    /* Python reads EMU_TENSOR_WORDS at once, and more only for tensors of many dimensions, so there are never fewer. */
     uint64_t words = 5 + 2 * ndim;
     aclTensor *made = malloc((words < EMU_TENSOR_WORDS ? EMU_TENSOR_WORDS : words) * sizeof(int64_t));
     if (!made) return NULL;
@@ -24,7 +24,7 @@ API aclTensor *aclCreateTensor(const int64_t *shape, uint64_t ndim, int dtype, c
 
 API int aclDestroyTensor(aclTensor *given) { free(given); return EMU_OK; }
 
-/* Operators whose result has a shape that depends on data write it back into the descriptor. The caller frees with
+/* Operators whose result has a data-dependent shape write the shape back into the descriptor. The caller frees with
  * delete[], which is free() in every C++ library that torch_npu is built with. */
 API int aclGetViewShape(const aclTensor *given, int64_t **shape, uint64_t *ndim) {
     *ndim = (uint64_t)given->ndim;
@@ -34,9 +34,9 @@ API int aclGetViewShape(const aclTensor *given, int64_t **shape, uint64_t *ndim)
     return EMU_OK;
 }
 
-/* What NPU formats a matrix is kept in, and in what sizes: ND (2) as it is, FRACTAL_NZ (29) in tiles of 16 rows by 32
- * bytes of int8, 8 int32 or 16 numbers else, of the dtype that the caller names. Other formats go the older way. What is
- * kept is laid out as ND all the same. The caller frees the shape as above. */
+/* The NPU format of a stored matrix, and its size: ND (2) unchanged, FRACTAL_NZ (29) in tiles of 16 rows by 32 bytes of
+ * int8, 8 int32 or otherwise 16 numbers of the dtype that the caller names. Other formats use the older way. The stored
+ * data is nevertheless laid out as ND. The caller frees the shape as above. */
 API int aclnnNpuFormatCastCalculateSizeAndFormat(const aclTensor *given, int format, int dtype, int64_t **shape, uint64_t *ndim,
                                                  int *actual) {
     uint64_t axes = (uint64_t)given->ndim;

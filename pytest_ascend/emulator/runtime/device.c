@@ -1,4 +1,4 @@
-/* Devices, contexts, and settings that torch_npu asks back. */
+/* Devices, contexts, and settings that torch_npu reads back. */
 #include "emulated.h"
 
 #include <stdio.h>
@@ -69,15 +69,15 @@ API int aclrtSetCurrentContext(void *given) {
     return EMU_OK;
 }
 
-/* Torch's autograd takes the streams of every device whose context is active, and torch_npu ends the process where one
- * of them was never set. */
+/* Torch's autograd takes the streams of every device whose context is active; torch_npu ends the process if one of
+ * these devices was never set. */
 API int aclrtGetPrimaryCtxState(int32_t device, uint32_t *flags, int32_t *active) {
     if (flags) *flags = 0;
     *active = is_device(device) && contexts[device].is_active;
     return EMU_OK;
 }
 
-/* The chip that is emulated: an Atlas A2, as most users have it, unless another one is chosen. */
+/* The emulated chip: an Atlas A2, the most common one, unless another one is chosen. */
 API const char *aclrtGetSocName(void) {
     const char *chosen = getenv("PYTEST_ASCEND_EMULATED_CHIP");
     return chosen && *chosen ? chosen : "Ascend910B1";
@@ -89,7 +89,7 @@ API int aclGetDeviceCapability(uint32_t device, int info, int64_t *value) {
     return EMU_OK;
 }
 
-/* Asked for by attribute: bytes of memory (ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE), cores of any kind, and others. */
+/* Queried by attribute: bytes of memory (ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE), cores of any kind, and others. */
 enum { TOTAL_MEMORY = 301 };
 
 API int aclrtGetDeviceInfo(uint32_t device, int attribute, int64_t *value) {
@@ -119,7 +119,7 @@ API int aclrtGetDeviceUtilizationRate(int32_t device, int32_t *utilization) {
     return EMU_OK;
 }
 
-/* --- which CANN this is: torch_npu takes other ways for other releases --- */
+/* --- the release of CANN, on which code paths of torch_npu depend --- */
 
 enum { VERSION_LENGTH = 128, PART_LENGTH = 64, DRIVER_PACKAGE = 7 };
 
@@ -140,7 +140,7 @@ int emu_cann_is_before(int major, int minor) {
     return have_major < major || (have_major == major && have_minor < minor);
 }
 
-/* Releases before 8.1.RC1 cannot be asked, and the driver, which is no part of CANN, is not emulated. */
+/* Releases before 8.1.RC1 have no such query, and the driver, which is not part of CANN, is not emulated. */
 API int aclsysGetCANNVersion(int package, package_version *into) {
     if (emu_cann_is_before(8, 1))
         return emu_fail(EMU_NOT_SUPPORTED, "emulated CANN: %s has no aclsysGetCANNVersion", cann_version());
@@ -162,7 +162,7 @@ API int aclsysGetVersionStr(char *package, char *version) {
     return EMU_OK;
 }
 
-/* --- settings that torch_npu asks back --- */
+/* --- settings that torch_npu reads back --- */
 
 enum { PARAMETERS = 16 };
 static int64_t system_parameters[PARAMETERS];
@@ -181,8 +181,8 @@ API int aclrtGetSysParamOpt(int option, int64_t *value) {
     return EMU_OK;
 }
 
-/* Whether results that overflow are Inf and NaN, or saturate. The first 910, 310P and 310B can only do the latter, a
- * 950 only the former. What is asked is kept; kernels look at it when the first of them is called. */
+/* Whether results that overflow are Inf and NaN, or saturate. The first 910, 310P and 310B only support the latter, a
+ * 950 only the former. The requested mode is stored; kernels read it when the first of them is called. */
 enum { SATURATION = 0, INF_NAN = 1 };
 static int overflow_mode = -1;
 
@@ -216,10 +216,10 @@ API int aclGetCompileopt(int option, char *value, size_t length) {
     return EMU_OK;
 }
 
-/* --- profiling hooks of torch_npu's own operators: what is recorded comes from profiling.c --- */
+/* --- profiling hooks of torch_npu's own operators: the records come from profiling.c --- */
 
 API int halGetAPIVersion(int32_t *version) {
-    *version = 0x071900; /* before times came as cycles of the system's counter */
+    *version = 0x071900; /* before times were given in cycles of the system counter */
     return EMU_OK;
 }
 

@@ -1,5 +1,5 @@
-/* What the parts of the emulated CANN share. Everything here is internal, but for the emu_ functions that
- * Python calls and the entry points in libopapi.so use. */
+/* Declarations shared by the parts of the emulated CANN. Everything here is internal, except for the emu_ functions
+ * that Python calls and those that the entry points in libopapi.so use. */
 #ifndef PYTEST_ASCEND_EMULATED_H
 #define PYTEST_ASCEND_EMULATED_H
 
@@ -8,7 +8,7 @@
 
 #define API __attribute__((visibility("default")))
 
-/* Error codes, as CANN's runtime documents them. */
+/* Error codes as documented for CANN's runtime. */
 enum {
     EMU_OK = 0,
     EMU_INVALID_PARAMETER = 107000,
@@ -32,81 +32,81 @@ enum {
     EMU_LOST_HEARTBEAT = 507010,
     EMU_AICORE_EXCEPTION = 507015,
     EMU_SYNC_TIMEOUT = 507046,
-    EMU_COLLECTIVE_TIMEOUT = 507048, /* what a stream fails with whose collective waits in vain */
+    EMU_COLLECTIVE_TIMEOUT = 507048, /* the error of a stream whose collective timed out */
     EMU_KERNEL_FAILED = 561000,
 };
 
-/* Remember a message for aclGetRecentErrMsg in this thread; returns the code, so that "return emu_fail(...)" reads well. */
+/* Set this thread's message for aclGetRecentErrMsg; returns the code, so that "return emu_fail(...)" reads well. */
 API int emu_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 API const char *aclGetRecentErrMsg(void);
 
-/* Write a line into this process's file of CANN's log, where ASCEND_PROCESS_LOG_PATH names a folder for it. */
+/* Write a line into this process's file of CANN's log, if ASCEND_PROCESS_LOG_PATH names a folder for it. */
 API void emu_plog(const char *module, const char *text);
 
-/* A function of CANN that is not emulated was called: note its name, say so, fail. */
+/* A function of CANN that is not emulated was called: record its name, report it, fail. */
 API int emu_missing(const char *kind, const char *name);
 
-/* Move the names noted since the last call into buffer, one a line; returns how many bytes there are in all. */
+/* Move the names recorded since the last call into buffer, one a line; returns the total number of bytes. */
 API size_t emu_take_missing(char *buffer, size_t size);
 
-/* The one range of addresses that all devices' memory lies in. Device d owns [base + d * size, base + (d + 1) * size). */
+/* The single address range of all devices' memory. Device d owns [base + d * size, base + (d + 1) * size). */
 API char *emu_memory_base(void);
 API size_t emu_memory_size(void);
 API int emu_device_count(void);  /* that this process sees */
 API int emu_total_devices(void);
 
-/* Which cards there are and who may use them: see cards.c. emu_take_card is asked when a device is set. */
+/* Which cards exist and who may use them: see cards.c. emu_take_card is called when a device is set. */
 API int emu_logical(int user);
 API int emu_after_fork(void);
 API int emu_take_card(int user);
 
-/* What planted faults do: see faults.c. emu_waited gives the error that waiting for the device finds, usually none. */
+/* The effects of planted faults: see faults.c. emu_waited returns the error that a synchronization finds, if any. */
 API int emu_allocations_fail(void);
 API int emu_waited(void);
 API void emu_fail_later_with(int code, const char *message);
 int emu_planted(const char *name);
 
-/* Have a thread of the stream do work that takes time of its own, after what was given to it before. Work gives an
- * error code, which is found by whoever waits for the device then. */
+/* Have a thread of the stream do work that takes time of its own, after all earlier work. Work returns an error code,
+ * which the next synchronization of the device reports. */
 typedef int (*emu_work)(void *data);
 API int emu_stream_submit(void *stream, emu_work run, void *data);
 
-/* Wait until the stream is idle: what every operator and copy does first. */
+/* Wait until the stream is idle, as every operator and copy does first. */
 API void emu_stream_drain(void *stream);
 
-/* Carry out work on a copy of data, in the order of the stream: at once, or when what the stream waits for has happened.
- * While the stream is captured, it becomes a task of the graph instead. name is CANN's for tasks of this kind. */
+/* Execute work on a copy of data, in stream order: at once, or when the stream has finished waiting. While the stream
+ * is captured, the work becomes a task of the graph instead. name is CANN's for tasks of this kind. */
 API int emu_do(void *stream, const char *name, emu_work run, const void *data, size_t size);
 
-/* A collective of a stream that is captured becomes a task of the graph, which owns data from then on. Each time, tell
- * says when the graph was given to a stream, which reserves the collective's turn in the order in which the program asked
- * for it, when it is over, and when it is destroyed. */
+/* A collective of a captured stream becomes a task of the graph, which owns data from then on. At each execution, tell
+ * reports that the graph was given to a stream, which reserves the collective's turn in the order in which the program
+ * issued it, that the collective is over, and that it is destroyed. */
 enum { EMU_GIVEN, EMU_OVER, EMU_DESTROYED };
 typedef void (*emu_tell)(void *data, int when);
 API int emu_is_captured(void *stream);
 API int emu_capture_collective(void *stream, const char *name, emu_work run, emu_tell tell, void *data);
 
-/* Carry out work at once, and say so to profilers: see profiling.c. */
+/* Execute work at once, and report it to profilers: see profiling.c. */
 API int emu_timed(const char *name, emu_work run, void *data, void *stream);
 
-/* Where work for a stream goes. 0: it was waited for, and the work is to be done at once. Else the list of tasks that
- * Python adds it to; emu_added then says that it has. */
+/* Where work for a stream goes. 0: the stream was waited for, and the work is to be done at once. Otherwise the list of
+ * tasks that Python adds it to; emu_added then confirms it. */
 int64_t emu_enter(void *stream);
 int emu_added(void *stream, int64_t into, int error);
 
-/* Whether an operator whose sizes depend on data is waited for: outside of a capture. */
+/* Whether to wait for an operator whose sizes depend on data, which is so outside of a capture. */
 int emu_waits_for_sizes(void *stream);
 
 /* Fails inside a capture whose mode does not allow synchronous copies. */
 int emu_refuse_synchronous(const char *what);
 
-/* Whether the release of CANN that is emulated is older. */
+/* Whether the emulated release of CANN is older than this one. */
 int emu_cann_is_before(int major, int minor);
 API const char *aclrtGetSocName(void);
 int emu_is_first_910(const char *chip);
 
-/* Have Python do something: an operator's index or one of these, its words, the list of tasks, and the stream's id. */
+/* Request something from Python: an operator's index or one of these, its words, the list of tasks, the stream's id. */
 enum { EMU_TASK = -2, EMU_REPLAY = -3, EMU_FORGET = -4, EMU_GROUP = -5, EMU_UPDATE = -6, EMU_PRINT = -7 };
 int emu_python(int64_t what, const int64_t *words, int64_t into, void *stream);
 
@@ -122,7 +122,7 @@ typedef struct {
 
 enum { EMU_TENSOR_WORDS = 13 };
 
-enum { EMU_BY_NAME = -1 }; /* in the place of an operator's index: the first word is its name */
+enum { EMU_BY_NAME = -1 }; /* replaces an operator's index: the first word is its name */
 
 typedef struct {
     int64_t dtype;

@@ -1,4 +1,4 @@
-/* Error messages by thread, and the record of what was called and is not emulated. */
+/* Error messages by thread, and the record of functions called that are not emulated. */
 #define _GNU_SOURCE /* gettid */
 #include "emulated.h"
 
@@ -13,14 +13,14 @@
 
 static __thread char recent[2048];
 
-/* Write an error into this process's file of CANN's log. The real one does so below ~/ascend/log too; the emulated one
- * only where ASCEND_PROCESS_LOG_PATH says, and leaves the home as it is. */
+/* Write an error into this process's file of CANN's log. The real runtime also logs below ~/ascend/log; the emulated
+ * one only below ASCEND_PROCESS_LOG_PATH, and leaves the home directory alone. */
 API void emu_plog(const char *module, const char *text) {
     const char *folder = getenv("ASCEND_PROCESS_LOG_PATH");
     if (!folder || !*folder) return;
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static char path[4200];
-    static pid_t owner; /* a fork of a process that has its file gets one of its own */
+    static pid_t owner; /* a fork of a process that has its file gets its own */
     char when[32];
     time_t now = time(NULL);
     struct tm local;
@@ -84,7 +84,7 @@ API size_t emu_take_missing(char *buffer, size_t size) {
     return used;
 }
 
-/* The log of CANN: torch_npu writes progress of every kind there, of which errors are kept. */
+/* CANN's log: torch_npu writes progress of every kind there, of which only errors are kept. */
 API void aclAppLog(int level, const char *function, const char *file, uint32_t line, const char *format, ...) {
     (void)function, (void)file, (void)line;
     if (level < 3) return; /* ACL_ERROR */

@@ -1,4 +1,4 @@
-/* Ways to die: what the planted faults of a device that crashes, hangs, fails late or loses its memory are made of. */
+/* Building blocks of planted faults: a device that crashes, hangs, fails late or loses its memory. */
 #include "emulated.h"
 
 #include <signal.h>
@@ -11,15 +11,15 @@ static int allocations_fail;
 static int pending_error;
 static char pending_message[1024];
 
-/* With on, no memory can be had from any device of this process any more. */
+/* If on, no further memory can be allocated on any device of this process. */
 API void emu_fail_allocations(int on) { __atomic_store_n(&allocations_fail, on, __ATOMIC_RELEASE); }
 API int emu_allocations_fail(void) { return __atomic_load_n(&allocations_fail, __ATOMIC_ACQUIRE); }
 
-/* An error that is told when somebody waits for the device, and from then on each time: a device that fell over does
- * not stand up again within a process. */
+/* An error reported at the next synchronization of the device and at each later one: a failed device does not recover
+ * within a process. */
 API void emu_fail_later(int code) { __atomic_store_n(&pending_error, code, __ATOMIC_RELEASE); }
 
-/* The same, with a message of its own. Of several errors the first is told: the others follow from it. */
+/* Likewise, with its own message. Of several errors the first is reported: the others follow from it. */
 API void emu_fail_later_with(int code, const char *message) {
     static int is_taken;
     if (__atomic_exchange_n(&is_taken, 1, __ATOMIC_ACQ_REL)) return;
@@ -27,8 +27,8 @@ API void emu_fail_later_with(int code, const char *message) {
     emu_fail_later(code);
 }
 
-/* Whether one of the faults of the runtime is planted: docs/emulator.md lists them. A name that ends with "-" stands for
- * all that begin so. */
+/* Whether this fault of the runtime is planted: docs/emulator.md lists them. A name that ends with "-" matches all
+ * names with this prefix. */
 int emu_planted(const char *name) {
     const char *given = getenv("PYTEST_ASCEND_FAULTS");
     size_t length = strlen(name);
@@ -46,7 +46,7 @@ API int emu_waited(void) {
     return emu_fail(code, "emulated CANN: %s (%d); the error was found while waiting", what, code);
 }
 
-/* Never comes back. Whoever calls it with Python's lock keeps that lock. */
+/* Never returns. A caller that holds Python's lock keeps it. */
 API void emu_hang(void) {
     emu_plog("RUNTIME", "the process waits for an event that does not come");
     for (;;) pause();

@@ -1,5 +1,5 @@
-/* Device memory: one reserved range of addresses for all devices, handed out first fit. What is not allocated is
- * inaccessible, so that a stale pointer ends in a fault rather than in somebody else's data. */
+/* Device memory: one reserved address range for all devices, allocated first fit. Unallocated memory is inaccessible,
+ * so that a stale pointer causes a fault instead of reading somebody else's data. */
 #define _GNU_SOURCE
 #include "streams.h"
 
@@ -18,13 +18,13 @@ typedef struct block {
     struct block *next;
 } block;
 
-enum { ALIGNMENT = 512 }; /* bytes; what CANN promises for device memory */
+enum { ALIGNMENT = 512 }; /* bytes, as CANN guarantees for device memory */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t reserved = PTHREAD_ONCE_INIT;
 static char *base;
 static size_t device_size;
-static block **devices; /* by device: its blocks, in order of addresses, covering all of its range */
+static block **devices; /* by device: its blocks, in order of addresses, covering its whole range */
 
 static size_t page_round(size_t size) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -37,7 +37,7 @@ static size_t configured_size(void) {
     return page_round(bytes ? (size_t)bytes : (size_t)8 << 30);
 }
 
-/* What another process holds of each device, which is not there for this one. */
+/* Memory of each device that another process holds, and which this one cannot use. */
 static size_t occupied(size_t size) {
     const char *text = getenv("PYTEST_ASCEND_EMULATED_OCCUPIED");
     size_t bytes = page_round(text ? (size_t)strtoull(text, NULL, 10) : 0);
@@ -49,7 +49,7 @@ static void reserve(void) {
     size_t size = configured_size();
     void *range = mmap(NULL, size * (size_t)count, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     devices = calloc((size_t)count, sizeof *devices);
-    if (range == MAP_FAILED || !devices) return; /* base stays null; every allocation says so */
+    if (range == MAP_FAILED || !devices) return; /* base stays null; every allocation reports it */
     for (int device = 0; device < count; device++) {
         devices[device] = calloc(1, sizeof(block));
         if (!devices[device]) return;
@@ -132,7 +132,7 @@ static int give_back(int device, char *start) {
         if (each->start == start && each->used) {
             each->used = 0;
             if (emu_planted("memory-free-hits-neighbour") && each->next && each->next->used) memset(each->next->start, 0, 512);
-            /* Mapping afresh returns the pages to the host and makes them inaccessible, in one step. */
+            /* Mapping again returns the pages to the host and makes them inaccessible, in one step. */
             mmap(each->start, each->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
             merge_with_next(each);
             if (previous) merge_with_next(previous);
@@ -164,7 +164,7 @@ API int aclrtGetMemInfo(int attribute, size_t *free_bytes, size_t *total_bytes) 
     return EMU_OK;
 }
 
-/* Pinned memory, from which and to which copies may be late. */
+/* Pinned memory, from which and to which copies may be asynchronous. */
 typedef struct pinned {
     char *start;
     size_t size;
@@ -211,8 +211,8 @@ API int aclrtFreeHost(void *pointer) {
     return EMU_OK;
 }
 
-/* Memory of the host that is registered. All of it can be copied from here without that: what is registered is only
- * known, so that nothing can be unregistered that is not. */
+/* Registered host memory. All host memory can be copied from here without registration: it is only tracked, so that
+ * unregistering anything else fails. */
 typedef struct registered {
     void *start;
     struct registered *next;
@@ -302,8 +302,8 @@ API int aclrtMemcpy(void *to, size_t room, const void *from, size_t count, int k
 API int aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t count, int kind, void *stream) {
     int error = fits(count, room);
     int is_paged = (kind == TO_DEVICE && !is_pinned(from)) || (kind == TO_HOST && !is_pinned(to));
-    /* CANN makes it a synchronous copy, and refuses it before or in between: MemcpyAsync in api_error.cc of its runtime. Releases
-     * before 9.1.0 have neither code of their own: the wait for the stream fails (107027), or the synchronous copy (107030). */
+    /* CANN makes it a synchronous copy, and rejects it before or during that: MemcpyAsync in api_error.cc of its runtime. Releases
+     * before 9.1.0 have neither error code: the wait for the stream fails (107027), or the synchronous copy (107030). */
     if (!error && is_paged && emu_stream_of(stream)->graph)
         return emu_cann_is_before(9, 1) ? emu_refuse_stream(emu_stream_of(stream), "Stream synchronization")
                                         : emu_fail(EMU_INVALID_PARAMETER, "EE1016: Asynchronous copy task failed. Reason: The pageable memory "
@@ -332,8 +332,8 @@ API int aclrtMemsetAsync(void *at, size_t room, int32_t value, size_t count, voi
     return error ? error : emu_do(stream, "MEMSET_ASYNC", fill, &(transfer){at, room, NULL, count, value}, sizeof(transfer));
 }
 
-/* Where a pointer lies. The first two words are the device and the kind of memory (aclrtMemLocationType in acl_rt.h:
- * 0 of the host and known to CANN, 1 of the device, 2 unknown to CANN). */
+/* The location of a pointer. The first two words are the device and the kind of memory (aclrtMemLocationType in
+ * acl_rt.h: 0 host memory known to CANN, 1 device memory, 2 unknown to CANN). */
 API int aclrtPointerGetAttributes(const void *pointer, uint32_t *attributes) {
     int device = device_of(pointer);
     attributes[0] = device < 0 ? 0 : (uint32_t)device;

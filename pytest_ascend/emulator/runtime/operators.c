@@ -1,4 +1,4 @@
-/* Calls of aclnn operators: the first phase keeps the arguments, the second has Python compute. */
+/* Calls of aclnn operators: the first phase stores the arguments, in the second Python computes. */
 #define _GNU_SOURCE
 #include "emulated.h"
 
@@ -12,7 +12,7 @@ static kernel_runner runner;
 
 extern int aclrtStreamGetId(void *stream, int32_t *id);
 
-/* Python hands over the function that computes. */
+/* Python registers the function that computes. */
 API void emu_install(kernel_runner given) { __atomic_store_n(&runner, given, __ATOMIC_RELEASE); }
 
 API emu_executor *emu_executor_new(int64_t operator_index, int64_t count) {
@@ -21,7 +21,7 @@ API emu_executor *emu_executor_new(int64_t operator_index, int64_t count) {
     return made;
 }
 
-/* Strings are only valid during the first phase. Copies hang in a chain: each begins with the pointer to the next. */
+/* Strings are only valid during the first phase. Copies form a chain: each begins with the pointer to the next. */
 API int64_t emu_keep_text(emu_executor *executor, const char *text) {
     if (!text) return 0;
     size_t length = strlen(text) + 1;
@@ -50,7 +50,7 @@ API int64_t emu_double_bits(double value) {
 }
 
 /* The kernels live in Python, and the first call may come from a process that only inherited our environment: have the
- * interpreter that we are in import them. Found by name at run time, so that this compiles without Python's headers. */
+ * current interpreter import them. It is found by name at run time, so that this compiles without Python's headers. */
 static int bootstrap(void) {
     static int broken; /* once is enough: every further attempt would print the same traceback */
     if (broken) return emu_fail(EMU_KERNEL_FAILED, "emulated CANN: its operators could not be loaded; the traceback is above");
@@ -70,7 +70,7 @@ static int bootstrap(void) {
 static kernel_runner installed(void) {
     kernel_runner found = __atomic_load_n(&runner, __ATOMIC_ACQUIRE);
     if (found) return found;
-    bootstrap(); /* without a lock of ours: a thread that waits for it might hold the interpreter's; Python keeps order */
+    bootstrap(); /* without a lock of ours: a waiting thread might hold the interpreter's; Python keeps order */
     return __atomic_load_n(&runner, __ATOMIC_ACQUIRE);
 }
 

@@ -1,6 +1,6 @@
-/* What the device carried out, for torch_npu.profiler (aclprof, and marks by mstx) and for torch.profiler (mspti). While one
- * of them records, whoever carries out a task says so by emu_ran. aclprof leaves its records in a folder PROF_*, from
- * which the emulated msprof makes tables: see profiling.py. mspti hands them over in buffers of the program's. */
+/* The work that the device did, for torch_npu.profiler (aclprof, and marks by mstx) and for torch.profiler (mspti). While
+ * one of them records, every executed task is reported by emu_ran. aclprof leaves its records in a folder PROF_*, from
+ * which the emulated msprof makes tables: see profiling.py. mspti returns them in the program's buffers. */
 #define _GNU_SOURCE /* gettid */
 #include "emulated.h"
 
@@ -16,12 +16,12 @@ extern int aclrtGetDevice(int32_t *device);
 extern int aclrtStreamGetId(void *stream, int32_t *id);
 
 typedef struct record {
-    const char *name; /* kept as long as the process: whoever gets a buffer reads it when it likes */
-    char *details;    /* an object of JSON */
+    const char *name; /* kept as long as the process: the receiver of a buffer may read it at any time */
+    char *details;    /* a JSON object */
     uint64_t start, end;
     int32_t device, stream;
     int64_t thread;
-    uint64_t operator; /* of torch, that mspti was told of last in this thread */
+    uint64_t operator; /* of torch, last reported to mspti in this thread */
     struct record *next;
 } record;
 
@@ -29,7 +29,7 @@ typedef struct {
     record *first, **last;
 } records;
 
-API int emu_profilers; /* how many record: read by whoever carries out a task */
+API int emu_profilers; /* number of active profilers: read by whoever executes a task */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static records of_aclprof, of_mspti;
@@ -335,7 +335,7 @@ API int msptiActivityGetNextRecord(uint8_t *buffer, size_t valid, uint8_t **into
     return is_there ? MSPTI_OK : MSPTI_NO_MORE;
 }
 
-/* Put a record into a buffer, after the operator that it belongs to. Times are of the day there. */
+/* Put a record into a buffer, after the operator that it belongs to. Times there are wall-clock times. */
 static size_t put(uint8_t *at, const record *each, uint64_t ahead) {
     uint64_t id = ++correlations;
     correlation_activity outer = {EXTERNAL_CORRELATION, 2, each->operator, id};

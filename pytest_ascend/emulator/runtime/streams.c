@@ -1,6 +1,6 @@
-/* Streams and events. Operators run where they are called, so that a stream is idle but for what takes time by itself:
- * collectives, which wait for other processes. Those run in a thread of their stream, in order; whatever else is asked
- * of that stream waits for them first. */
+/* Streams and events. Operators run where they are called, so that a stream is idle except for work that takes time by
+ * itself: collectives, which wait for other processes. Those run in a thread of their stream, in order; any other
+ * request to that stream waits for them first. */
 #define _GNU_SOURCE
 #include "streams.h"
 
@@ -31,7 +31,7 @@ int emu_is_late(void) { return emu_planted("late-streams") || emu_planted("strea
 
 enum { LATE_US = 30000, EVERY = 40 };
 
-/* The next task of a stream. One that is late begins some time after it was given its first task. */
+/* Return the next task of a stream. A delayed stream begins some time after it was given its first task. */
 static task *take(stream *on) {
     if (!on->first) {
         while (!on->first) pthread_cond_wait(&on->changed, &on->lock);
@@ -67,7 +67,7 @@ static void *work(void *given) {
     return NULL;
 }
 
-/* Signals are the business of the program's own threads. */
+/* Signals are handled by the program's own threads. */
 static int start_thread(stream *on) {
     sigset_t all, before;
     pthread_t thread;
@@ -99,7 +99,7 @@ API int emu_stream_submit(void *given, emu_work run, void *data) {
     return EMU_OK;
 }
 
-/* What a stream has to do may need Python's lock, which this thread may hold. */
+/* The tasks of a stream may need Python's lock, which this thread may hold. */
 static void wait_for(stream *on, uint64_t ticket) {
     if (is_over(on, ticket)) return;
     int (*holds)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Check");
