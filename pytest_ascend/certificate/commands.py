@@ -26,10 +26,10 @@ from pytest_ascend.system.text import one_line
 from pytest_ascend.system.translation import language_option
 from pytest_ascend.verdict.summary import summarise
 
-#: The variable for a key's passphrase: others can see a command line.
+#: The variable for a key's passphrase: command lines are visible to others.
 PASSPHRASE = "PYTEST_ASCEND_PASSPHRASE"  # noqa: S105 (the name of a variable)
 
-#: How many disagreements of a re-execution are listed.
+#: Number of disagreements of a re-execution that are listed.
 _SHOWN = 10
 
 _path = click.Path(path_type=Path)
@@ -221,7 +221,7 @@ def certificate_export(*, certificate: Path, form: str, output: Path, key: Path,
 @click.argument("private", type=_path)
 @_passphrase
 def certificate_key(*, private: Path, passphrase: str) -> None:
-    """Make a pair of keys: PRIVATE, to be kept, and PRIVATE.pub, to be published."""
+    """Generate a pair of keys: PRIVATE, to be kept secret, and PRIVATE.pub, to be published."""
     public = signing.make_keys(private, passphrase)
     click.echo(f"private key: {private} ({'encrypted' if passphrase else f'not encrypted; {PASSPHRASE} would'})")
     click.echo(f"public key:  {private}.pub")

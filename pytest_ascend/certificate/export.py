@@ -36,9 +36,9 @@ _NOTE = "If the log is true, the run earns the tier. Independent of Huawei, who 
 def in_toto(claims: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey) -> bytes:
     """Return the statement of a certificate's results in an envelope, signed by ``key``.
 
-    Subjects are the certificate and the tested build of torch_npu. Passed cases are in ``passedTests``; those lacking
-    by design, waived, disputed or computed by the CPU in ``warnedTests``, which makes the result WARNED. A certified
-    run has no failed tests.
+    Subjects are the certificate and the tested build of torch_npu. Passed cases are in ``passedTests``; cases that are
+    unsupported by design, waived, disputed or computed by the CPU are in ``warnedTests``, which makes the result
+    WARNED. A certified run has no failed tests.
     """
     names = {False: list[str](), True: list[str]()}
     for each in sorted(summary.results, key=lambda each: each.case.id):
@@ -77,7 +77,7 @@ def in_toto(claims: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey)
 def workbook(claims: Mapping[str, Any], summary: Summary) -> bytes:
     """Return the evidence of a certificate as an Excel workbook: the certificate, all cases, deviations, the machine.
 
-    Every cell is text or a number; nothing in it is computed or loaded. Raises UsageError without the library.
+    Every cell is text or a number, without formulas or links. Raises UsageError without the library.
     """
     with as_error("a workbook needs the library XlsxWriter", INSTALL, ImportError):
         import xlsxwriter  # noqa: PLC0415  (an extra)
@@ -96,7 +96,7 @@ def workbook(claims: Mapping[str, Any], summary: Summary) -> bytes:
                 else:
                     sheet.write_string(last, column, visible(str(value))[:_CELL_CHARACTERS], form)
         sheet.autofilter(0, 0, last, column)
-        sheet.autofit(600)  # pixels at most
+        sheet.autofit(600)  # maximum width in pixels
     book.close()
     return made.getvalue()
 

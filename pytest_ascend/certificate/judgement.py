@@ -32,9 +32,9 @@ from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.diff import ERROR_DRIFT, FIX, OTHER, REGRESSION, SLOWER, compare
 from pytest_ascend.verdict.summary import Summary, summarise
 
-#: Allowed loss of speed against another run on the same stack, beyond the spread of its samples.
+#: Allowed loss of speed relative to another run on the same stack, beyond the spread of its samples.
 SPEED_SHARE = 0.25
-#: Kinds of change from the claimed result to the one found, with a description of each.
+#: Kinds of change from the claimed result to the result found, with a description of each.
 _WRONG = {
     **dict.fromkeys((REGRESSION, FIX, OTHER), "says {before}, and is {after} here"),
     ERROR_DRIFT: "says that it used {before} of its limit, and used {after} here",
@@ -43,7 +43,7 @@ _WRONG = {
 
 
 class Refused(AscendError):
-    """A run that cannot be certified. ``refusals`` are all reasons."""
+    """A run that cannot be certified. ``refusals`` has all reasons."""
 
     exit_code = 1
 
@@ -95,7 +95,7 @@ def certify(
 
 
 def _named(claims: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Return how a certificate names another one that it confirms."""
+    """Return the reference by which a certificate names another one that it confirms."""
     return {name: str(claims[name]) for name in ("id", "issuer", "key")} | {"sha256": package.digest(folder)}
 
 
@@ -104,8 +104,8 @@ def verify(
 ) -> Verified:
     """Check a certificate in full: its bytes, its release (which must be this one), and that the run earns it.
 
-    One that confirms another issuer's is checked together with that one, whose public key is among ``others``. Raises
-    CertificateError, with the part and what is wrong with it. :func:`ended` tells whether it is still valid.
+    If it confirms another issuer's, both are checked together; the other's public key is among ``others``. Raises
+    CertificateError, which names the part and the problem. :func:`ended` tells whether it is still valid.
     """
     found, candidate = _verified(folder, key, release)
     claims, inner = found.claims.get("confirms"), folder / package.CONFIRMED
@@ -150,7 +150,7 @@ def _refuse_unconfirmed(theirs: tuple[Package, Candidate], key: str, candidate: 
     """Raise CertificateError if a run does not support another issuer's certificate, or is the same run."""
     claims, other = theirs[0].claims, theirs[1]
     mine, run = candidate.summary.run.header, other.summary.run.header
-    # Of two different runs, never more than half of the times have equal bits.
+    # In two different runs, at most half of the times are bitwise equal.
     copied = [share for share in _equal_times(other.results, candidate.results) if share > 0.5]
     same = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit", *OPTIONAL)
     differing = [name for name in same if getattr(mine.stack, name) != getattr(run.stack, name)]
@@ -172,12 +172,12 @@ def _equal_times(theirs: Sequence[ResultRecord], mine: Sequence[ResultRecord]) -
     for kind in ("duration_s", "measurements", "series"):
         one, other = (dict(_times(of, kind)) for of in (theirs, mine))
         both = one.keys() & other.keys()
-        if len(both) >= 8:  # fewer may be equal by chance, and by the resolution of a clock
+        if len(both) >= 8:  # fewer may be equal by chance, and because of a clock's resolution
             yield sum(one[key] == other[key] for key in both) / len(both)
 
 
 def _times(results: Sequence[ResultRecord], kind: str) -> Iterator[tuple[tuple[str, str, int], float]]:
-    """Yield the times of a run, and figures computed from them, each with a key by which the other run has it."""
+    """Yield times of a run, and figures computed from them, each with a key to find it in the other run."""
     for result in results:
         found: Mapping[str, Any] = {kind: result.duration_s} if kind == "duration_s" else getattr(result, kind)
         for name, given in found.items():
@@ -244,9 +244,9 @@ def disagreements(claimed: Summary, found: Summary) -> list[str]:
     """Return how the run ``found`` contradicts ``claimed``, one sentence per case that differs.
 
     Only cases that both executed are compared. Outcomes are compared without waivers, and so are the number of
-    comparisons and of elements. Outputs whose bits are the same on every correct device are compared by their digests;
-    all others were judged in both runs, and may use at most twice the share of their limit. A CPU or GPU recomputes
-    the inputs, and how many elements are compared.
+    comparisons and of elements. Outputs that are bitwise equal on every correct device are compared by their digests;
+    all others were judged in both runs, and may use at most twice the share of their limit. A CPU or GPU recomputes the
+    inputs, and the number of elements compared.
     """
     messages: dict[str, str] = {}
     is_npu = found.run.header.stack.device == "npu"
@@ -267,7 +267,7 @@ def disagreements(claimed: Summary, found: Summary) -> list[str]:
 
 
 def _differing(claimed: ResultRecord, found: ResultRecord, *, is_npu: bool) -> Iterator[str]:
-    """Yield which comparisons, and which outputs, of a case are others than was claimed."""
+    """Yield which comparisons, and which outputs, of a case differ from the claimed ones."""
     if evidence.below(claimed) == evidence.below(found) == Passed.name:
         parts = ([leaf for each in of.verdicts for leaf in each.leaves or (each,)] for of in (claimed, found))
         said, here = ([int(leaf.metrics.get("count", 0)) for leaf in leaves] for leaves in parts)

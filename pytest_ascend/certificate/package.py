@@ -1,7 +1,7 @@
-"""A certificate as a folder: the signed statement, its signature, its words, and the evidence, each a file.
+"""A certificate as a folder: the signed statement, its signature, its text, and the evidence, each a file.
 
-The signature covers the statement's SHA-256, the statement the SHA-256 of each part, and the words follow from the
-statement: every byte of the folder is covered, and what breaks the chain is named.
+The signature covers the statement's SHA-256, the statement the SHA-256 of each part, and the text follows from the
+statement: every byte of the folder is covered, and an error names the part that breaks the chain.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EVIDENCE = {name: f"{name}.json" for name in ("manifest", "goldens", "expectatio
 #: The folder of the certificate that this one confirms, complete, as its issuer made it.
 CONFIRMED = "confirmed"
 FILES = (STATEMENT, SIGNATURE, *WORDS, LOG, *EVIDENCE.values())
-#: The least content of a statement; the rest is compared with what follows from the evidence.
+#: The required fields of a statement; everything else is compared with what follows from the evidence.
 FIELDS: Mapping[str, type] = {
     **dict.fromkeys(("id", "release", "tier", "issued", "issuer", "key", "expires"), str),
     **dict.fromkeys(("stack", "run", "counts", "figures", "parts"), dict),
@@ -53,7 +53,7 @@ HINT = "ask the issuer for the certificate as it was made"
 
 
 class CertificateError(AscendError):
-    """An invalid certificate; ``part`` is the file that is wrong, "" if it is no single one."""
+    """An invalid certificate; ``part`` is the file that is wrong, "" if it is not a single one."""
 
     exit_code = 1
 
@@ -65,15 +65,15 @@ class CertificateError(AscendError):
 def refused(
     message: str, part: str, *kinds: type[Exception], why: Callable[[Exception], str] = reason
 ) -> AbstractContextManager[None]:
-    """Turn errors of these kinds, or what the system refuses, into CertificateError about a part."""
+    """Turn errors of these kinds, and errors of the operating system, into CertificateError about a part."""
     return as_error(message, HINT, *kinds, why=why, raises=partial(CertificateError, part=part))
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A certificate whose files are as signed.
+    """A certificate whose files match their signature.
 
-    ``parts`` are the bytes of each part but the log, by its name; ``log`` is a copy of the log, which cannot change
+    ``parts`` has the bytes of each part except the log, by name; ``log`` is a copy of the log, which cannot change
     after the check.
     """
 
@@ -93,8 +93,8 @@ def write(
 ) -> dict[str, Any]:
     """Write a certificate of ``claims``, ``parts`` and ``log`` to a new folder, and return the signed statement.
 
-    ``confirmed`` is the folder of the certificate that it confirms, which is copied into it. Raises UsageError if the
-    folder exists or cannot be written; nothing is left behind then.
+    ``confirmed`` is the folder of the certificate that it confirms, which is copied into it. Raises UsageError, and
+    leaves nothing behind, if the folder exists or cannot be written.
     """
     listed = {name: _listed(io.BytesIO(content)) for name, content in sorted(parts.items())} | {LOG: _listed(log)}
     signed = {**{name: value for name, value in claims.items() if name != "id"}, "parts": listed}
@@ -104,7 +104,7 @@ def write(
     signature = {"sha256": digest, "key": claims["key"], "signature": signing.sign(key, _PURPOSE, digest)}
     files = {**parts, STATEMENT: text, SIGNATURE: encoded(signature)}
     files |= {name: words(strict_json(text), language).encode() for name, language in WORDS.items()}
-    # A temporary folder that is renamed, so that no incomplete certificate is left.
+    # A temporary folder is renamed at the end, so that no incomplete certificate is left.
     beside = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         if folder.exists():
@@ -151,7 +151,7 @@ def opened(folder: Path, key: Ed25519PublicKey) -> Iterator[Package]:
 
 
 def _statement(content: bytes) -> dict[str, Any]:
-    """Parse a statement with a valid signature: if a field is missing, the issuer omitted it."""
+    """Parse a statement with a valid signature: a missing field was omitted by the issuer."""
     kinds = (LookupError, TypeError, AttributeError, ValueError, OverflowError, TemplateError)
     message = f"{STATEMENT} is not a valid statement, although it is signed"
     with refused(message, STATEMENT, *kinds, why=lambda error: one_line(with_type(error))[:200]):
@@ -166,7 +166,7 @@ def _statement(content: bytes) -> dict[str, Any]:
 
 
 def _check_signature(statement: bytes, signature: bytes, key: Ed25519PublicKey) -> None:
-    """Distinguish an altered statement, an altered signature and another key."""
+    """Distinguish an altered statement, an altered signature and a different key."""
     actual, mine = hashlib.sha256(statement).hexdigest(), signing.fingerprint(key)
     signed = _signature(signature)
     holds = signing.is_signed(key, _PURPOSE, signed["sha256"], signed["signature"])
@@ -184,7 +184,7 @@ def _check_signature(statement: bytes, signature: bytes, key: Ed25519PublicKey) 
 
 
 def signer(folder: Path) -> str:
-    """Return the fingerprint of the key that a certificate claims to be signed with, unchecked.
+    """Return the fingerprint of the key that a certificate claims to be signed with, without checking it.
 
     Raises UsageError if there is no certificate, CertificateError if a file is missing.
     """
@@ -220,7 +220,7 @@ def encoded(data: Mapping[str, Any]) -> bytes:
 
 
 def _refuse_strangers(folder: Path) -> None:
-    """Raise CertificateError for a missing file, or one that is not part of a certificate."""
+    """Raise CertificateError for a missing file, or one that does not belong to a certificate."""
     with as_error(f"cannot read the certificate {folder}", "give the folder that 'pytest-ascend certify' wrote"):
         names = sorted(os.listdir(folder))  # noqa: PTH208 (names as they are, undecodable ones too)
     for name in FILES:

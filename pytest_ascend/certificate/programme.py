@@ -29,9 +29,9 @@ from pytest_ascend.system.errors import AscendError, UsageError, as_error
 from pytest_ascend.system.files import read_regular, strict_json, write_if_new
 from pytest_ascend.system.text import one_line, table
 
-#: The parts of a stack for which a certificate is listed.
+#: The parts of a stack by which a certificate is listed.
 _STACK = ("chip", "driver", "cann", "torch", "torch_npu")
-#: A stack by which a list can be read, to check its form.
+#: A stack with which the format of a list is checked.
 _ANY = Stack(device="npu", emulated=False)
 _path = click.Path(path_type=Path)
 _file = partial(click.option, type=_path, metavar="FILE")
@@ -45,10 +45,10 @@ _file = partial(click.option, type=_path, metavar="FILE")
 @_file("--list", "path", default="disputes.json", show_default=True, help="The list of known deviations to extend.")
 @click.option("--decide", type=click.Choice(["device", "case"]), help="End the dispute: which of both was wrong.")
 def dispute(case: str, *, reason: str, evidence: str, by: str, path: Path, decide: str | None) -> None:
-    """File that CASE is wrong, not the device, or decide such a dispute.
+    """Claim that CASE is wrong, not the device, or decide such a dispute.
 
     The case is recorded as disputed by every run with --ascend-expectations=FILE, and for everyone once FILE is the
-    release's own list. A decided dispute has no effect any more, and stays in the list as a record.
+    release's own list. A decided dispute no longer has an effect, and stays in the list as a record.
     """
     data = _disputes(path)
     disputes, today = [each for each in data["causes"] if each.get("outcome") == "disputed"], expectations.today()
@@ -93,14 +93,14 @@ def _entry(case: str, reason: str, evidence: str, by: str, today: date) -> dict[
             digest = sha256(read_regular(Path(evidence), 64 << 20)).hexdigest()
         evidence = f"{Path(evidence).name}, SHA-256 {digest}"
     name = sha256(f"{case} {today}".encode()).hexdigest()[:8]
-    expires = (today + timedelta(days=90)).isoformat()  # until it has to be decided, or filed again
+    expires = (today + timedelta(days=90)).isoformat()  # by then it has to be decided, or filed again
     return {"cause": f"dispute-{name}", "outcome": "disputed", "reason": reason, "cases": [case], "source": evidence,
             "owner": by, "expires": expires, "why": f"filed on {today}"}  # fmt: skip
 
 
 @dataclass(kw_only=True, slots=True)
 class Entry:
-    """One certificate of a registry: its folder, its statement if it was verified, and why it does not hold."""
+    """One certificate of a registry: its folder, its statement if it was verified, and why it is not valid."""
 
     folder: Path
     claims: Mapping[str, Any] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Entry:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What two certificates have in common that say the same of the same stack."""
+        """Return a key that is equal for certificates with the same claims about the same stack."""
         stack = self.claims.get("stack", {})
         beside = ", ".join(f"{NAMES[name]} {stack[name]}" for name in OPTIONAL if stack.get(name))
         return (str(self.claims.get("tier")), *(str(stack.get(name)) for name in _STACK), beside)
@@ -123,8 +123,8 @@ def registry(registry: Path, submission: Path | None, output: Path | None) -> No
     """Check every certificate of the folder REGISTRY, and a submission to it.
 
     REGISTRY has certificates/, keys/ with the issuers' public keys (*.pub), and revocations/ with their lists (*.json).
-    Each certificate is verified, and must not be expired, revoked, a sample, or of a release that is not accepted any
-    more. Exit code 1 if the submission, or without one any certificate, does not hold.
+    Each certificate is verified, and must not be expired, revoked, a sample, or of a release that is no longer
+    accepted. Exit code 1 if the submission, or without one any certificate, is not valid.
     """
     found = entries(registry, submission, installed(), load(), on=expectations.today())
     for each in found:
@@ -146,7 +146,7 @@ def entries(
 ) -> list[Entry]:
     """Verify the certificates of a registry.
 
-    Raises UsageError if it is not one, CertificateError for a list of revocations that nobody in it signed.
+    Raises UsageError for a folder of another kind, CertificateError for a list of revocations that no issuer signed.
     """
     with as_error(f"{registry} is no registry", "make the folders certificates and keys in it"):
         folders = sorted(each for each in (registry / "certificates").iterdir() if each.is_dir())

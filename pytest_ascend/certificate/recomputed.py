@@ -1,8 +1,8 @@
-"""Compute a run's description again, from its log and the release, and compare it with what the log says.
+"""Recompute a run's description from its log and the release, and compare it with the log.
 
-Each function yields a sentence for every statement of the log that differs from what follows from the rest of it and
-from the release. Nothing here guesses what is plausible: a consistent lie passes, and only re-execution reveals it
-(docs/certification.md lists what a log cannot show).
+Each function yields a sentence for every statement of the log that contradicts the rest of the log or the release.
+Plausibility is not judged here: a consistent lie passes, and only re-execution reveals it (docs/certification.md lists
+what a log cannot show).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from pytest_ascend.verdict.merge import LONGEST
 if TYPE_CHECKING:
     from pytest_ascend.certificate.requirements import Candidate
 
-#: Rules of the judge by which the bundled suites are judged. No bundled case loosens one.
+#: Rules by which the bundled suites are judged. No bundled case loosens one.
 STANDARDS = ("error-model@1", "binary@1")
-#: Properties whose pass rests on a measurement where nothing is compared.
+#: Properties that pass by a measurement, without a comparison.
 MEASURED = {
     ("distributed", "collective"): "ranks",
     ("distributed", "product"): "error_over_allowed",
@@ -57,18 +57,18 @@ MEASURED = {
     ("stability", "batch-invariance"): "differing_elements_share",
 }
 #: Rules whose figure is among the metrics of a comparison: the share of the limit is that figure over the limit. It is
-#: less where the limit is one element's own and another element is further off.
+#: less if the limit belongs to a single element and another element is further off.
 FIGURES = {"largest error in ulp": "ulp_max", "error where zero is expected": "max_abs"}
-#: The test of a case in any installation, as its path below ``suites``; one that has no other case has no brackets.
+#: The test of a case in any installation, as its path below ``suites``; a test with a single case has no brackets.
 PLACE = re.compile(r"(?:.*/)?suites/((\w+)/test_\w+\.py::test_\w+(?:\[([^\0\n]+)\])?)")
 #: This share of the passes may be in a dtype that the chip lacks: torch_npu computes logcumsumexp on the host, and
 #: empty tensors reach no kernel (4 of 7,542 passes of level standard on a 310P).
 WITHOUT_KERNEL = 0.005
-#: Options that a user may choose, or that other statements of the log decide; all others must have their defaults.
+#: Options that a user may choose, or that other statements of the log determine; all others must have their defaults.
 _FREE = {
     *("device", "level", "challenge", "report", "against", "baselines", "timestamp", "ranks", "isolation", "cards"),
     *("deadline_s", "case_deadline_s", "resume", "arguments", "numerics", "expectations", "timing", "shard", "shards"),
-    *("faults", "standard"),  # which have a requirement of their own
+    *("faults", "standard"),  # which are checked by a requirement of their own
 }
 #: Tolerance between two clocks; the log has whole seconds.
 _SLACK = timedelta(seconds=60)
@@ -90,7 +90,7 @@ _SEEN: Mapping[str, tuple[str, ...]] = {
 
 
 def differs(what: str, said: object, computed: object) -> Iterator[str]:
-    """Yield a sentence if the log says something else than what was computed."""
+    """Yield a sentence if the log differs from what was computed."""
     if said != computed:
         yield f"the log says {what} {_shown(said)}, and {_shown(computed)} follows from the rest"
 
@@ -100,7 +100,7 @@ def _shown(value: object) -> str:
 
 
 def header(candidate: Candidate) -> Iterator[str]:
-    """The header follows from the level, the chip, the release and the parts of a merged log."""
+    """Check that the header follows from the level, the chip, the release and the parts of a merged log."""
     head = candidate.summary.run.header
     frozen = {case.id: case for case in candidate.frozen}
     strange = [case.id for case in head.manifest if frozen.get(case.id) != case]
@@ -108,7 +108,7 @@ def header(candidate: Candidate) -> Iterator[str]:
     listed = {case.id for case in head.manifest}
     has_ranks = any(frozen[each].suite == "distributed" for each in listed & frozen.keys())
     due = (each for each in candidate.frozen if each.is_in(head.level) and (has_ranks or each.suite != "distributed"))
-    # Those of the tier are missing, which is a requirement of its own.
+    # Missing cases of the tier are a requirement of their own.
     absent = [each.id for each in due if each.id not in listed and not candidate.tier.covers(each.suite)]
     if head.selection.kind == FULL:
         yield from of_cases(absent, f"of level {head.level} are not in its manifest")
@@ -131,7 +131,7 @@ def header(candidate: Candidate) -> Iterator[str]:
 
 
 def options(candidate: Candidate) -> Iterator[str]:
-    """The options are those of a whole run on an NPU; what the run made of them follows from them."""
+    """Check that the options are those of a whole run on an NPU, and that their consequences in the log follow."""
     head = candidate.summary.run.header
     given: dict[str, Any] = dict(head.options)
     if not re.fullmatch(r"auto|npu(:\d+)?", str(given.get("device", "auto"))):
@@ -144,7 +144,7 @@ def options(candidate: Candidate) -> Iterator[str]:
             yield f"the run had the option {name}={_shown(given[name])}"
     baselines = str(given.get("baselines", ""))
     yield from differs("the folder of the baselines", PurePosixPath(baselines).name, "baselines")
-    # The arguments that run a case again with these options.
+    # The arguments that rerun a case with these options.
     defaults = {"device": "auto", "level": "standard", "challenge": None, "ranks": 0, "isolation": "auto"}
     asked = (name for name, default in defaults.items() if given.get(name, default) != default)
     again = (f"--ascend-{'certify=challenge' if each == 'challenge' else each}={given[each]}" for each in asked)
@@ -159,11 +159,11 @@ def options(candidate: Candidate) -> Iterator[str]:
 
 
 def judged(verdict: Verdict) -> Iterator[str]:
-    """Whether a comparison agrees follows from its figures and its limit, or from its parts."""
+    """Check that each comparison's agreement follows from its figures and its limit, or from its parts."""
     metrics, limit, parts = verdict.metrics, verdict.limit, verdict.leaves
     used = metrics.get("limit_used")
     agrees = all(each.agrees for each in parts) if parts else verdict.agrees  # a dtype or shape has no figure
-    # A limit of zero has no share: what is used is the number of elements that differ.
+    # A limit of zero has no share: the number of differing elements is used instead.
     is_within = used is None or (used == 0 if limit and not limit.value else used <= 1)
     yield from differs("it agrees:", verdict.agrees, is_within and (agrees or (used is not None and not parts)))
     yield from differs("in words that it agrees:", verdict.headline.startswith("agrees"), verdict.agrees)
@@ -188,7 +188,7 @@ def judged(verdict: Verdict) -> Iterator[str]:
 
 
 def record(result: ResultRecord) -> Iterator[str]:
-    """A record follows from its comparisons, figures and operators on the CPU."""
+    """Check that a record follows from its comparisons, figures and operators on the CPU."""
     case, outcome = result.case, result.outcome
     for verdict in result.verdicts:
         yield from (f"{each.path}: {why}" for each in (verdict, *verdict.leaves) for why in judged(each))
@@ -220,7 +220,7 @@ def record(result: ResultRecord) -> Iterator[str]:
 
 
 def records(candidate: Candidate) -> Iterator[str]:
-    """Every record follows from its parts, and no chip passes in a dtype that it does not have."""
+    """Check that every record follows from its parts, and that no chip passes in a dtype that it lacks."""
     kind = family(candidate.summary.run.header.stack.chip)
     found = [(each.case.id, why) for each in candidate.results for why in record(each)]
     if kind and not kind.bfloat16:
@@ -236,14 +236,14 @@ def records(candidate: Candidate) -> Iterator[str]:
 
 
 def attempts(candidate: Candidate) -> Iterator[str]:
-    """A case's outcome follows from its attempts, and all but the last were recorded when they were made."""
+    """Check that outcomes follow from attempts, and that all but the last were recorded when they were made."""
     noted = Counter(each.case for each in candidate.summary.run.events if isinstance(each, Attempted))
     wrong = [each.case.id for each in candidate.results if not follows(each, noted[each.case.id])]
     yield from of_cases(wrong, "whose outcome does not follow from the attempts")
 
 
 def follows(result: ResultRecord, noted: int) -> bool:
-    """Whether the outcome of a case follows from its attempts, of which ``noted`` were recorded as events."""
+    """Return whether the outcome of a case follows from its attempts, of which ``noted`` were recorded as events."""
     if not result.attempts:
         return noted == 0
     try:
@@ -258,14 +258,14 @@ def follows(result: ResultRecord, noted: int) -> bool:
 
 
 def known_deviations(candidate: Candidate) -> Iterator[str]:
-    """Waivers are those of the release, word for word; what the release expects to fail has not passed."""
+    """Check that waivers are the release's, word for word; cases that the release expects to fail must not pass."""
     found = ((each.case.id, why) for each in candidate.results for why in waived_otherwise(each, candidate.known))
     for why, names in by_key((why, name) for name, why in found).items():
         yield from of_cases(names, why)
 
 
 def waived_otherwise(result: ResultRecord, known: Expectations) -> Iterator[str]:
-    """Yield how the waiver of a case, or its pass, differs from what the release knows of it."""
+    """Yield how the waiver of a case, or its pass, differs from the release's known deviations."""
     entry, outcome = known.find(result.case.id), result.outcome
     if isinstance(outcome, (Waived, Disputed)):
         below = outcome.detail.partition(":")[0]
@@ -285,7 +285,7 @@ def waived_otherwise(result: ResultRecord, known: Expectations) -> Iterator[str]
 
 
 def chain(candidate: Candidate) -> Iterator[str]:
-    """The lines of the log are chained by their hashes, so that none was changed after it was written."""
+    """Check that the lines of the log are chained by their hashes, so that none was changed after it was written."""
     run = candidate.summary.run
     if not run.header.chain:
         yield "the lines of the log are not chained by their hashes, as earlier releases wrote them"
@@ -294,7 +294,7 @@ def chain(candidate: Candidate) -> Iterator[str]:
 
 
 def time_stamps(candidate: Candidate) -> Iterator[str]:
-    """Each time-stamp is of its line, and within the time of the run; the verifier checks its authority."""
+    """Check that each time-stamp belongs to its line and to the time of the run; the verifier checks its authority."""
     run = candidate.summary.run
     if run.footer is None:
         return
@@ -310,9 +310,9 @@ def time_stamps(candidate: Candidate) -> Iterator[str]:
 
 
 def clock(candidate: Candidate) -> Iterator[str]:
-    """Times are in order, after the release, and leave enough time for the cases on the cards of the run."""
+    """Check that times are in order, after the release, and leave enough time for the cases on the cards of the run."""
     run = candidate.summary.run
-    if run.footer is None:  # refused by a check of its own
+    if run.footer is None:  # rejected by a check of its own
         return
     started, finished = moment(run.header.started), moment(run.footer.finished)
     elapsed_s = (finished - started).total_seconds()
@@ -344,7 +344,7 @@ def clock(candidate: Candidate) -> Iterator[str]:
 
 
 def versions(candidate: Candidate) -> Iterator[str]:
-    """Chip and versions are known to the release, and belong together."""
+    """Check that chip and versions are known to the release, and belong together."""
     stack, known = candidate.summary.run.header.stack, compatibility.load()
     npu = stack.torch_npu.partition("+")[0]
     if stack.chip and family(stack.chip) is None:
@@ -364,7 +364,7 @@ def versions(candidate: Candidate) -> Iterator[str]:
 
 
 def machine(candidate: Candidate) -> Iterator[str]:
-    """The stack is what the doctor found, which follows from its evidence and from the release's rules."""
+    """Check that the stack is what the doctor found, and follows from its evidence and the release's rules."""
     head = candidate.summary.run.header
     doctor, rules = head.doctor, {rule.id: rule for rule in RULES}
     if not doctor:
@@ -402,9 +402,9 @@ def _component(data: Mapping[str, Any]) -> Component:
 
 
 def devices(candidate: Candidate) -> Iterator[str]:
-    """The cards of the run are among the devices that npu-smi listed: healthy, of the run's chip, each once.
+    """Check that the run's cards are devices that npu-smi listed: healthy, of the run's chip, each once.
 
-    A device is known by its NPU and chip: servers with a 950 show no address, and two chips of one card share theirs.
+    The key of a device is its NPU and chip: a server with a 950 shows no address, and two chips of a card share one.
     """
     head, events = candidate.summary.run.header, candidate.summary.run.events
     seen = {(each.get("npu"), each.get("chip", -1)): each for each in head.doctor.get("devices", ())}
@@ -429,7 +429,7 @@ def devices(candidate: Candidate) -> Iterator[str]:
             yield f"the health of device {device.get('npu')} was {device.get('health')}"
         if soc(name) != head.stack.chip and family(soc(name)) != family(head.stack.chip):
             yield f"npu-smi saw {name}, and the run was on {head.stack.chip}"
-    began: dict[int, Any] = {}  # a run that was continued may have taken other cards: they are compared by part
+    began: dict[int, Any] = {}  # a resumed run may have used other cards: they are compared by part
     for each in candidate.cards:
         here = {card["index"]: card.get("npu") for card in each.cards}
         if each.when == "after" and began not in ({}, here):
@@ -444,7 +444,7 @@ def devices(candidate: Candidate) -> Iterator[str]:
 
 
 _Check = Callable[["Candidate"], Iterator[str]]
-#: What follows from the log and the release alone. The id of a refusal is the name of its function.
+#: Checks of the log against itself and the release. The id of a refusal is the name of its function.
 OF_THE_LOG: tuple[_Check, ...] = (header, records, attempts, known_deviations, chain, time_stamps, clock)
-#: What an NPU's machine must say; an emulated device has none.
+#: Checks of what the log records about an NPU's machine; an emulated device has none.
 OF_THE_MACHINE: tuple[_Check, ...] = (options, versions, machine, devices)

@@ -1,7 +1,7 @@
-"""What judged a run: the frozen manifest, goldens, expectations, and every file of the suites and judges.
+"""What a run was judged by: the frozen manifest, goldens, expectations, and every file of the suites and judges.
 
-Each is identified by its hash. A run writes the hashes of what it used to its log; a certificate has the lists behind
-them; a verifier compares both with an installation of the same release.
+Each is identified by its hash. A run writes these hashes to its log; a certificate has the lists behind them; a
+verifier compares both with an installation of the same release.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_ascend.system.version import __version__
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release:
-    """The bytes of what judged, by part: ``manifest``, ``goldens``, ``expectations`` and ``rules``."""
+    """The bytes that a run is judged by: ``manifest``, ``goldens``, ``expectations`` and ``rules``."""
 
     version: str
     parts: Mapping[str, bytes]
@@ -78,12 +78,12 @@ def rules(suites: Path) -> bytes:
     """Return the hash of each file of the package and the suites, as canonical JSON.
 
     All of them matter: source, the known deviations of operators (``operators.json``), compatibility data, the division
-    into shards. Compiled files do not count.
+    into shards. Compiled files are excluded.
     """
     paths = {f"suites/{path.relative_to(suites).as_posix()}": path for path in _files(suites)}
     for path in _files(PACKAGE):
         below = path.relative_to(PACKAGE)
-        if below.parts[0] not in ("suites", "baselines"):  # folders in an installed package that are not our code
+        if below.parts[0] not in ("suites", "baselines"):  # other folders of an installed package are not our code
             paths[f"pytest_ascend/{below.as_posix()}"] = path
     hashes = {name: hashlib.sha256(_read(path)).hexdigest() for name, path in paths.items()}
     return f"{canonical_json(hashes, indent=1)}\n".encode()
@@ -98,7 +98,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _read(path: Path, absent: bytes | None = None) -> bytes:
-    """Return the content of a file; of one that cannot be read ``absent``, or raise AscendError."""
+    """Return the content of a file. If it cannot be read, return ``absent`` or raise AscendError."""
     try:
         return read_regular(path, 64 << 20)
     except OSError as error:

@@ -29,7 +29,7 @@ from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.system.suites import describe
 from pytest_ascend.verdict.summary import Summary
 
-#: Planted errors and correct results that the judge is tested with in every run (``plugin/self_test.py``).
+#: Planted errors and correct results by which the judge is tested in every run (``plugin/self_test.py``).
 PLANTED, CORRECT = 15, 5
 _MIXED = ("cann.mixed", "version.disagreement", "cann.other-operators", "cann.library-path", "chip.several")
 
@@ -45,7 +45,7 @@ class Candidate:
 
     @cached_property
     def results(self) -> tuple[ResultRecord, ...]:
-        """The cases of the tier's suites, each with its outcome."""
+        """Return the cases of the tier's suites, each with its outcome."""
         bundled = {case.suite for case in self.frozen}
         return tuple(
             each for each in self.summary.results if each.case.suite in bundled and self.tier.covers(each.case.suite)
@@ -53,24 +53,24 @@ class Candidate:
 
     @cached_property
     def frozen(self) -> tuple[Case, ...]:
-        """The cases of the release's own manifest, whatever the log contains."""
+        """Return the cases of the release's own manifest, whatever the log contains."""
         return tuple(convert(each, Case) for each in json.loads(self.release.parts["manifest"])["cases"])
 
     @cached_property
     def known(self) -> Expectations:
-        """The release's known deviations of the run's stack."""
+        """Return the release's known deviations of the run's stack."""
         return parse(self.release.parts["expectations"], self.summary.run.header.stack)
 
     @property
     def findings(self) -> list[Found]:
-        """The doctor's findings before the run, except for cards that the run did not use."""
+        """Return the doctor's findings before the run, except for cards that the run did not use."""
         found = self.summary.run.header.doctor.get("findings", [])
         used = {card["index"] for event in self.cards for card in event.cards}
         return [each for each in found if not used or each.get("card") is None or each["card"] in used]
 
     @property
     def cards(self) -> list[Cards]:
-        """The log's data on the cards of the run, before and after it."""
+        """Return the log's data on the cards of the run, before and after it."""
         return [event for event in self.summary.run.events if isinstance(event, Cards)]
 
     def of(self, outcome: str) -> list[ResultRecord]:
@@ -87,11 +87,11 @@ class Refusal:
 
 
 def refusals(candidate: Candidate) -> tuple[Refusal, ...]:
-    """Return every reason why this cannot be certified; none means that it can."""
+    """Return every reason why this candidate cannot be certified; an empty result means that it can."""
     skipped: set[Callable[[Candidate], Iterator[str]]] = set()
-    if candidate.summary.run.header.stack.emulated:  # it has no machine, which is the reason for its refusal
+    if candidate.summary.run.header.stack.emulated:  # it has no machine, which is the reason for its rejection
         skipped |= {unhealthy, mixed, disturbed, *recomputed.OF_THE_MACHINE}
-    if candidate.tier.sample:  # which may be of a few cases, since it certifies nothing
+    if candidate.tier.sample:  # a sample certifies nothing, and may have few cases
         skipped |= {subset, missing}
     return tuple(
         Refusal(name, reason)
@@ -111,7 +111,7 @@ def _checked(requirement: Callable[[Candidate], Iterator[str]], candidate: Candi
 
 
 def device(candidate: Candidate) -> Iterator[str]:
-    """Only an NPU can be certified."""
+    """Require an NPU."""
     stack = candidate.summary.run.header.stack
     if candidate.tier.sample:
         yield from [] if stack.emulated else ["a sample is of a run on the emulated device"]
@@ -122,7 +122,7 @@ def device(candidate: Candidate) -> Iterator[str]:
 
 
 def subset(candidate: Candidate) -> Iterator[str]:
-    """The run must not be restricted to a selection of cases."""
+    """Require that the run was not restricted to a selection of cases."""
     selection, level = candidate.summary.run.header.selection, candidate.summary.run.header.level
     if selection.kind != FULL:
         yield f"the run was a subset ({selection.reason})"
@@ -131,7 +131,7 @@ def subset(candidate: Candidate) -> Iterator[str]:
 
 
 def incomplete(candidate: Candidate) -> Iterator[str]:
-    """The run must be complete, and its log consistent."""
+    """Require a complete run and a consistent log."""
     if not candidate.summary.run.ended or candidate.summary.run.footer is None:
         yield "the run was stopped before its end"
     broken = broken_chain(candidate.summary.run.broken)  # which has a refusal of its own
@@ -139,7 +139,7 @@ def incomplete(candidate: Candidate) -> Iterator[str]:
 
 
 def missing(candidate: Candidate) -> Iterator[str]:
-    """Every case of the release in the tier's suites, at the level of the run, must have a result."""
+    """Require a result for every case of the release in the tier's suites, at the level of the run."""
     known, level = {each.case.id for each in candidate.results}, candidate.summary.run.header.level
     required = (case for case in candidate.frozen if candidate.tier.covers(case.suite) and case.is_in(level))
     absent = [case.id for case in required if case.id not in known]
@@ -148,21 +148,21 @@ def missing(candidate: Candidate) -> Iterator[str]:
 
 
 def failures(candidate: Candidate) -> Iterator[str]:
-    """Nothing may deviate without a waiver."""
+    """Require a waiver for every deviation."""
     accepted = (Passed.name, Fallback.name, Waived.name, Disputed.name, "not-run")
     for outcome in (name for name in OUTCOMES if name not in accepted):
         yield from of_cases([each.case.id for each in candidate.of(outcome)], outcome)
 
 
 def fallbacks(candidate: Candidate) -> Iterator[str]:
-    """The CPU must not have computed more than the tier allows."""
+    """Require that the CPU computed no more than the tier allows."""
     yield from _shares(candidate, candidate.of(Fallback.name), "fallbacks", "computed by the CPU")
 
 
 def waivers(candidate: Candidate) -> Iterator[str]:
-    """No more defects may be waived or disputed than the tier allows, and each waiver must be in force.
+    """Require no more waived or disputed defects than the tier allows, and that each waiver is in force.
 
-    That each is the release's own, word for word, follows from its list (``recomputed.known_deviations``).
+    Another check compares each waiver with the release's list, word for word (``recomputed.known_deviations``).
     """
     waived, disputed = candidate.of(Waived.name), candidate.of(Disputed.name)
     defects = [*(each for each in waived if not is_limit(each)), *disputed]
@@ -174,12 +174,12 @@ def waivers(candidate: Candidate) -> Iterator[str]:
 
 
 def limits(candidate: Candidate) -> Iterator[str]:
-    """No more may be lacking by design than the tier allows."""
+    """Require no more cases unsupported by design than the tier allows."""
     found = [each for each in candidate.of(Waived.name) if is_limit(each)]
     chip = family(candidate.summary.run.header.stack.chip)
     lacking = [each for each in candidate.known.entries if each.kind == LIMIT]
     of_chip = {each.cause for each in lacking if each.chips or each.derived == "dtypes"}
-    # What is beyond the chip, such as bfloat16 on a 310P, or refused by CANN's host code, no torch_npu can offer.
+    # No torch_npu can offer what the chip lacks, such as bfloat16 on a 310P, or what CANN's host code rejects.
     beyond = () if chip is None or chip.bfloat16 else ("bfloat16",)
     offered = (each for each in found if each.case.dtype not in beyond)
     of_torch_npu = [each for each in offered if each.waiver.get("cause") not in of_chip]
@@ -187,12 +187,12 @@ def limits(candidate: Candidate) -> Iterator[str]:
 
 
 def is_limit(result: ResultRecord) -> bool:
-    """Whether a case is waived because torch_npu lacks something by design, not because of a defect."""
+    """Return whether a case is waived because torch_npu lacks something by design, not because of a defect."""
     return (result.waiver or {}).get("kind") == LIMIT
 
 
 def release(candidate: Candidate) -> Iterator[str]:
-    """The run must have been judged by this release, complete and unaltered."""
+    """Require that the run was judged by this release, complete and unaltered."""
     used, mine = candidate.summary.run.header.used, candidate.release.hashes()
     version = candidate.summary.run.header.stack.pytest_ascend
     if version != candidate.release.version:
@@ -211,7 +211,7 @@ def release(candidate: Candidate) -> Iterator[str]:
 
 
 def tampered(candidate: Candidate) -> Iterator[str]:
-    """No planted fault, no looser standard."""
+    """Require that no fault was planted and no standard loosened."""
     options = candidate.summary.run.header.options
     if options.get("faults"):
         yield f"faults were planted: {', '.join(map(str, options['faults']))}"
@@ -220,7 +220,7 @@ def tampered(candidate: Candidate) -> Iterator[str]:
 
 
 def unhealthy(candidate: Candidate) -> Iterator[str]:
-    """The doctor must have run, and found nothing that makes results doubtful."""
+    """Require that the doctor ran and found nothing that makes results doubtful."""
     if not candidate.summary.run.header.doctor:
         yield "the log does not have what the doctor found"
     elif not candidate.summary.run.header.doctor.get("devices"):
@@ -233,7 +233,7 @@ def unhealthy(candidate: Candidate) -> Iterator[str]:
 
 
 def mixed(candidate: Candidate) -> Iterator[str]:
-    """The stack must be one, and known."""
+    """Require a single stack whose parts are known."""
     stack = candidate.summary.run.header.stack
     unknown = [name for name in NEEDED if not getattr(stack, name)]
     if unknown:
@@ -244,7 +244,7 @@ def mixed(candidate: Candidate) -> Iterator[str]:
 
 
 def disturbed(candidate: Candidate) -> Iterator[str]:
-    """Benchmarks need a device without other processes, and figures."""
+    """Require benchmarks with figures, on a device without other processes."""
     if not candidate.tier.quiet:
         return
     for each in candidate.findings:
@@ -265,7 +265,7 @@ def disturbed(candidate: Candidate) -> Iterator[str]:
 
 
 def blind(candidate: Candidate) -> Iterator[str]:
-    """The run's judge must have detected the planted errors, and its devices must have been healthy throughout."""
+    """Require that the run's judge detected the planted errors, and that its devices stayed healthy."""
     events = candidate.summary.run.events
     scores = [each for each in events if isinstance(each, SelfTest)]
     if not scores:
@@ -280,7 +280,7 @@ def blind(candidate: Candidate) -> Iterator[str]:
     yield from (f"the device {each.card} was taken out: {each.reason}" for each in out)
 
 
-#: The functions above and those that compute the log again, each by its name, in the order of reasons.
+#: The functions above and those that recompute the log, by name, in the order of reasons.
 REQUIREMENTS: dict[str, Callable[[Candidate], Iterator[str]]] = {
     each.__name__.replace("_", "-"): each
     for each in (

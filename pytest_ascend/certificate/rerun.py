@@ -1,4 +1,4 @@
-"""Execute random cases of a certified run again, on this machine's device."""
+"""Re-execute random cases of a certified run on this machine's device."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from pytest_ascend.verdict.summary import Summary, summarise
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rerun:
-    """The result of a re-execution: its stack, how many cases were executed, and what disagrees.
+    """The result of a re-execution: its stack, how many cases were executed, and which disagree.
 
-    ``of`` counts the cases that can be executed again, ``never`` those that cannot.
+    ``of`` counts the cases that can be re-executed, ``never`` those that cannot.
     """
 
     stack: Stack
@@ -42,7 +42,7 @@ def rerun(claimed: Summary, count: int, *, device: str = "auto", chance: Random 
     """Sample ``count`` executed cases of a run, execute them here, and return the disagreements.
 
     The calls of sweeps follow from the challenge of the run. Raises UsageError if there is nothing to sample, or the
-    device is of another chip; AscendError if pytest does not finish.
+    device has another chip; AscendError if pytest does not finish.
     """
     eligible = [each for each in claimed.results if _place(each)]
     if not eligible:
@@ -66,7 +66,7 @@ def rerun(claimed: Summary, count: int, *, device: str = "auto", chance: Random 
 
 
 def _place(result: ResultRecord) -> str:
-    """Return the test of a case in this installation, "" for a case that cannot be executed again."""
+    """Return the test of a case in this installation, "" for a case that cannot be re-executed."""
     found = PLACE.fullmatch(result.node_id)
     if not found or found[2] != result.case.suite or not can_run_again(result):
         return ""
@@ -85,7 +85,7 @@ def _executed(claimed: Summary, sampled: Sequence[ResultRecord], device: str, sc
         done = subprocess.run(  # noqa: S603
             [*line, *map(_place, sampled)], cwd=scratch, env=environ, stdout=output, stderr=output, check=False
         )
-    if done.returncode not in (0, 1, 5, 7):  # of a run that finished, with a log of what was executed
+    if done.returncode not in (0, 1, 5, 7):  # exit codes of a run that finished, with a log of what was executed
         tail = (scratch / "output").read_text("utf-8", "replace").splitlines()[-12:]
         message = "the cases could not be executed again:\n" + "\n".join(f"  {visible(each)}" for each in tail)
         raise AscendError(message, hint="see that 'pytest --ascend' works on this machine")

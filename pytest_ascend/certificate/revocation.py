@@ -57,7 +57,7 @@ def read(path: Path, key: Ed25519PublicKey) -> Revocations:
 
 
 def of_release(version: str) -> str:
-    """Return the name of a release in a list."""
+    """Return the name of a release as it is written in a list."""
     return f"pytest-ascend {version}"
 
 

@@ -1,4 +1,4 @@
-"""Keys and signatures: Ed25519 (RFC 8032), by the library ``cryptography``; no cryptography of our own."""
+"""Keys and signatures: Ed25519 (RFC 8032), from the library ``cryptography``; no cryptography of our own."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def public_key(path: Path) -> Ed25519PublicKey:
 
 def _key(path: Path, name: str, load: Callable[[bytes], object], kind: type) -> object:
     with as_error(f"cannot read the key {path}", "make a pair with 'pytest-ascend certificate-key FILE'"):
-        content = read_regular(path, 10_000)  # in PEM it has some hundred bytes
+        content = read_regular(path, 10_000)  # a PEM file has a few hundred bytes
     message = f"{path} holds no {name} Ed25519 key that can be read"
     hint = "give the file that 'pytest-ascend certificate-key' wrote, and its passphrase where it has one"
     with as_error(message, hint, ValueError, TypeError, UnsupportedAlgorithm):
@@ -69,7 +69,7 @@ def _key(path: Path, name: str, load: Callable[[bytes], object], kind: type) -> 
 
 
 def sign(key: Ed25519PrivateKey, purpose: str, digest: str) -> str:
-    """Sign a SHA-256 for one purpose, so that no signature can be used for another; in base64."""
+    """Sign a SHA-256 for one purpose, so that a signature cannot be reused for another; return base64."""
     return base64.b64encode(key.sign(_message(purpose, digest))).decode("ascii")
 
 

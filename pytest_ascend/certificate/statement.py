@@ -35,8 +35,8 @@ def statement(
 ) -> dict[str, Any]:
     """Return the content of a certificate, as builtins. ``key`` is the fingerprint of the public key.
 
-    ``confirms`` names the certificate of another issuer that this run confirms, by ``id``, ``issuer``, ``key`` and the
-    ``sha256`` of its statement. The package adds the hashes of the parts.
+    ``confirms`` identifies the certificate of another issuer that this run confirms, by ``id``, ``issuer``, ``key`` and
+    the ``sha256`` of its statement. The package adds the hashes of the parts.
     """
     run = candidate.summary.run
     finished = run.footer.finished if run.footer else run.header.started
@@ -106,7 +106,7 @@ def not_covered(candidate: Candidate) -> list[str]:
 
 
 def can_run_again(result: ResultRecord) -> bool:
-    """Whether ``verify --rerun`` can draw a case: it was executed, and needs no second device."""
+    """Return whether ``verify --rerun`` may draw a case: it was executed, and needs no second device."""
     return result.case.suite != "distributed" and result.outcome_name not in NOT_EXECUTED
 
 

@@ -32,12 +32,12 @@ class Tier:
 #: The tiers and the sample, by name.
 ALL: Mapping[str, Tier] = {each["name"]: Tier(**each) for each in table("certificate/tiers.json")}
 TIERS: Mapping[str, Tier] = {name: each for name, each in ALL.items() if not each.sample}
-#: For trying out how a certificate is made, checked, executed again and revoked.
+#: For trying out how a certificate is created, checked, re-executed and revoked.
 SAMPLE = ALL["sample"]
 #: Parts of a stack that must be known.
 NEEDED = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit", "python")
 #: The support window: release of the suite -> the last day on which a registry accepts its certificates, "" for the
-#: newest. A release before the newest is accepted for six months more.
+#: newest. An older release is accepted for six months after the next one.
 ACCEPTED: Mapping[str, str] = {"0.1.0": ""}
 #: Months of validity, from the end of the run.
 MONTHS = 12

@@ -1,7 +1,7 @@
-"""RFC 3161 time-stamps of lines of a run log: an authority certifies when a line, and all before it, existed.
+"""RFC 3161 time-stamps of lines of a run log: an authority certifies when a line, and all lines before it, existed.
 
-The library ``rfc3161-client`` (the extra ``certificate``) makes requests and checks answers; without time-stamps it is
-not needed.
+The library ``rfc3161-client`` (the extra ``certificate``) creates requests and checks responses; without time-stamps it
+is not needed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pytest_ascend.system.errors import AscendError, UsageError, as_error
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.system.text import one_line
 
-#: An answer with its certificates has some thousand bytes.
+#: A response with its certificates has a few thousand bytes.
 _LARGEST_BYTES = 1 << 18
 INSTALL = "pip install 'pytest-ascend[certificate]'"
 
 
 class TimestampError(AscendError):
-    """A time-stamp that an authority did not give, or that is invalid."""
+    """A time-stamp that is invalid, or that an authority did not issue."""
 
     exit_code = 1
 
@@ -38,7 +38,7 @@ def _library() -> Any:
 
 
 def take(authority: str, line: bytes) -> str:
-    """Have an authority stamp a line of a log, and return its answer in base64.
+    """Have an authority stamp a line of a log, and return its response in base64.
 
     Raises UsageError for an invalid address, or without the library; TimestampError if the authority does not return a
     time-stamp of this line.
@@ -67,9 +67,9 @@ def _in_a_line(error: Exception) -> str:
 
 
 def moment_of(answer: str, digest: str) -> datetime:
-    """Return when the line with this SHA-256 was stamped, by the answer; the authority is not checked here.
+    """Return when the line with this SHA-256 was stamped, by the response; the authority is not checked here.
 
-    Raises TimestampError for an answer for another line, or an invalid one.
+    Raises TimestampError for a response for another line, or an invalid one.
     """
     response = _decoded(answer)
     if response.tst_info.message_imprint.message.hex() != digest:

@@ -1,4 +1,4 @@
-"""The certificate as text: derived from the statement alone, so that it cannot differ from it."""
+"""The certificate as text: derived from the statement alone, so that the two cannot differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_ascend.system.text import one_line, some_of
 
 
 def outside(tier: Tier) -> str:
-    """Return the sentence of a statement that says that it does not cover a tier."""
+    """Return the sentence by which a statement excludes a tier."""
     return f"the tier {tier.name}: that {tier.means}"
 
 
@@ -41,7 +41,7 @@ _TRANSLATED = {
 
 
 def parts_of(stack: Mapping[str, Any]) -> dict[str, str]:
-    """Return the readable name of each part of a stack in a statement; of optional ones where they are installed."""
+    """Return the readable name of each part of a stack in a statement; optional parts only if installed."""
     return {part: name for part, name in NAMES.items() if part not in OPTIONAL or stack.get(part)}
 
 
@@ -54,7 +54,7 @@ def words(claims: Mapping[str, Any], language: str = "en") -> str:
 
 @cache
 def _template() -> Template:
-    """Return the text with places for values, each of which stays on one line. It is no HTML."""
+    """Return the template, in which each value stays on one line. It is not HTML."""
     how = {"autoescape": False, "finalize": lambda value: one_line(str(value)), "keep_trailing_newline": True}
     found = templates_of("pytest_ascend.certificate", "", **how)
     found.filters["operators"] = lambda cases: ", ".join(sorted({case.split("/")[1] for case in cases}))

@@ -2,5 +2,5 @@
 
 from types import SimpleNamespace as View
 
-#: What a template reads. It is built in one place, which names its fields; a template raises for one that is missing.
+#: Data of a template, built in one place that names its fields; a template raises if one is missing.
 __all__ = ["View"]

@@ -1,6 +1,6 @@
 """All cases of a run in a compact form that the page's script expands: 20,000 cases must open in half a second.
 
-``index`` has what the list, the grids and the search need, and is read when the page opens. ``details`` has the rest
+``index`` has the data of the list, the grids and the search, and is read when the page opens. ``details`` has the rest
 of each case; it is compressed, and read when a case is first opened. In both, texts are stored once, in ``texts``, and
 referred to by number. Metrics are stored without names, which are in a ``shape``.
 """
@@ -32,12 +32,12 @@ VERDICT_FIELDS = (
     *("agrees", "path", "standard", "headline", "pattern", "message", "waiver"),
     *("worst", "elements", "where", "shape", "values", "leaves"),
 )
-#: Bytes of long texts (messages, tracebacks) on one page. Later ones are in the log only.
+#: Bytes of long texts (messages, tracebacks) on one page. Later ones are only in the log.
 TEXT_BUDGET_BYTES = 2_000_000
-#: The same for programs of non-conformant cases, and of conformant ones.
+#: Likewise for programs of non-conformant cases, and of conformant ones.
 SNIPPETS_BUDGET_BYTES = {False: 1_000_000, True: 300_000}
 _LONG = 200
-#: A line of a diagnosis: the code of CANN that it is about, its meaning, and the source.
+#: A line of a diagnosis: the CANN code that it explains, its meaning, and the source.
 _LINE = re.compile(r"( *(?:[A-Z]*\d+: )?)(.*?)((?: \((?:CANN|hicann/|torch_npu/).*\))?)")
 _LEFT_OUT = "(left out to keep this page small; the log has it)"
 
@@ -116,7 +116,7 @@ class _Packing:
         self.text = _Texts()
         self.shapes: dict[tuple[str, ...], int] = {}
         self.snippets_budget_bytes = dict(SNIPPETS_BUDGET_BYTES)
-        #: Gives the number of a line of foreign text, most of which repeat.
+        #: Returns the number of a line of foreign text; most lines repeat.
         self.line = cache(lambda foreign: self.text(evidence.line(foreign)))
         #: Findings in Chinese, by the number of their text.
         self.chinese: dict[int, str] = {}
@@ -124,9 +124,9 @@ class _Packing:
     def case(self, result: ResultRecord, line: int | None) -> list[Any]:
         """Pack one case, in the order of DETAIL_FIELDS."""
         file, bracket, parameters = result.node_id.partition("[")
-        # Every tensor of a model is wanted, as they are its layers; of an operator only its faults.
+        # A model's tensors are all kept, as they are its layers; an operator's only if they are wrong.
         whole = result.case.suite == "models" or not result.conforms
-        # A program is included whole or not at all, since half of it would not run.
+        # A program is included whole or not at all, since half a program would not run.
         if program := evidence.program(result):
             self.snippets_budget_bytes[result.conforms] -= len(codec.for_script(program).encode())
             program = program if self.snippets_budget_bytes[result.conforms] >= 0 else f"# {_LEFT_OUT}"
@@ -142,7 +142,7 @@ class _Packing:
         ]
 
     def detail(self, result: ResultRecord) -> int:
-        """Return the number of a case's detail; what is known of an error is kept in Chinese, too."""
+        """Return the number of a case's detail; known explanations of errors are also kept in Chinese."""
         said = evidence.text(result.detail)
         number = self.text(said)
         if result.diagnosis and self.text.known.get(said) == number:

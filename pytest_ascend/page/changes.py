@@ -1,4 +1,4 @@
-"""A comparison of two runs for people: on a page, a terminal, in Markdown and as JSON."""
+"""A comparison of two runs for readers: on a page, a terminal, in Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from pytest_ascend.verdict.diff import CANNOT_TELL, FAILS_ON, KINDS, NEW, NO, RE
 from pytest_ascend.verdict.phrase import Phrase, commas, counted, in_both, say
 from pytest_ascend.verdict.summary import notice
 
-#: Version of the JSON, raised whenever a reader of an older one would misread it.
+#: Version of the JSON, raised whenever a reader of an older version would misread it.
 SCHEMA = 1
-#: Changes of one kind that a page can search, and that a terminal or Markdown lists.
+#: Number of changes of one kind that a page can search, and that a terminal or Markdown lists.
 PAGE_LIMIT, LINES_LIMIT = 20_000, 20
-#: Causes of regressions that the first line names, and that a page lists.
+#: Number of causes of regressions that the first line names, and that a page lists.
 CAUSES_LIMIT, CAUSES_PAGE_LIMIT = 4, 100
-#: Kinds of change that need attention, which a page unfolds, are red or yellow.
+#: Kinds of change that need attention: a page unfolds them, in red or yellow.
 _COLOURS = {
     kinds.REGRESSION: "red",
     kinds.VANISHED: "red",
@@ -43,7 +43,7 @@ _COLOURS = {
 
 
 def changes_of(diff: Diff, *, linked: bool = True) -> View:
-    """Arrange a comparison for a page; ``linked`` says that the page contains the cases of the later run.
+    """Arrange a comparison for a page; with ``linked``, the page contains the cases of the later run.
 
     ``components`` are pairs of a name and both versions.
     """
@@ -160,7 +160,7 @@ def _row(change: Change, linked: bool) -> View:
 
 
 def lines(diff: Diff, limit: int = LINES_LIMIT) -> Iterator[Line]:
-    """Yield the comparison as lines for a terminal, the answer first; control characters in them are made visible."""
+    """Yield the comparison as lines for a terminal, the answer first; control characters are made visible."""
     colour = {YES: "green", NO: "red", CANNOT_TELL: "yellow"}[diff.answer]
     yield Line(figures.one_line(str(answer(diff))), colour, bold=True)
     if text := notice(diff.after.run.header.stack):

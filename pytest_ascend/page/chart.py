@@ -1,8 +1,7 @@
 """Charts: curves, distributions, layers, rows, and their axes, ticks and paths in the units of the view box.
 
-The template only places what is computed here. A chart is styled by classes alone (no inline style), so that the page's
-security policy holds and both themes work.
-It contains its numbers, too.
+The template only places what is computed here. A chart is styled by classes only (no inline style), so that the page's
+security policy holds and both themes work. It also contains its numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Values: TypeAlias = Sequence[float]
 Points: TypeAlias = Sequence[tuple[str, float]]
 WIDTH, HEIGHT = 380, 190
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 10, 24
-#: The number of labels that fit side by side below a chart.
+#: Number of labels that fit side by side below a chart.
 LABELS_LIMIT = 12
 #: Largest number in a chart: far beyond a run's figures, and its square is still a float64.
 LARGEST = 1e150
@@ -36,7 +35,7 @@ BINS_LIMIT = 40
 FENCE = 4.0
 #: Height of the difference below a curve, and of a benchmark's row.
 DIFFERENCE, SLOWDOWN_ROW = 100, 30
-#: Rows of numbers that a chart contains; the log has all.
+#: Rows of numbers that a chart contains; the log has all of them.
 ROWS_LIMIT = 1_000
 
 
@@ -98,8 +97,8 @@ def curve(
 ) -> Chart:
     """Draw the device's and the expected values step by step, and below them their difference.
 
-    ``spread`` has the smallest and the largest value of the reference runs at each step: a device inside differs by no
-    more than they do.
+    ``spread`` has the smallest and the largest value of the reference runs at each step: a device inside this band
+    deviates no more than they do.
     """
     actual, expected = plottable(actual), plottable(expected)
     low, high = (plottable(each)[: len(expected)] for each in spread)
@@ -143,7 +142,7 @@ def _band(low: Values, high: Values, x: Axis, y: Axis) -> str:
 def distribution(title: str, href: str, name: str, values: Values, baseline: Values = ()) -> Chart:
     """Draw the share of measurements in each interval, with median and quartiles.
 
-    ``baseline`` are other values of the same quantity, such as percentiles: they are drawn as an outline.
+    ``baseline`` are other values of the same quantity, such as percentiles, drawn as an outline.
     """
     values, baseline = plottable(values), plottable(baseline)
     low = min((*values, *baseline))
@@ -192,7 +191,7 @@ class Tensor:
 
 
 def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> Chart | None:
-    """Draw the errors of a model by depth, outputs and then gradients, on a logarithmic scale; None if too few."""
+    """Draw a model's errors by depth, outputs and then gradients, on a logarithmic scale; None if there are too few."""
     tensors = [*outputs, *gradients]
     drawable = [each for each in tensors if 0 < each.actual <= LARGEST]
     if len(drawable) < 2:
@@ -227,7 +226,7 @@ def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[
 def slowdowns(title: str, found: Sequence[tuple[str, bool, float, float, float]]) -> Chart:
     """Draw benchmarks against their baselines: how much slower each is, with its confidence interval.
 
-    Of each: the name, whether it agrees, and as shares the value, low and high: 0.06 is 6 % slower.
+    For each: the name, whether it agrees, and as shares the value, low and high: 0.06 is 6 % slower.
     """
     finite = [each for _, _, *shares in found for each in shares if math.isfinite(each)] or [0.0]
     least, most = min(*finite, -0.05), max(*finite, 0.05)
@@ -316,7 +315,7 @@ def plottable(values: Iterable[float]) -> list[float]:
 
 
 def is_plottable(values: Values) -> bool:
-    """Whether there are values, and a chart can show all of them."""
+    """Return whether there are values, and a chart can show all of them."""
     return bool(values) and not any(map(math.isnan, plottable(values)))
 
 
@@ -343,7 +342,7 @@ def ticks(axis: Axis, count: int = 4, *, binary: bool = False) -> list[float]:
 
 
 def graduated(axis: Axis, name: str = "") -> tuple[list[str], list[Text]]:
-    """Return a line across at each tick of a vertical axis, and the labels of the ticks in the unit of ``name``."""
+    """Return a horizontal line at each tick of a vertical axis, and the labels of the ticks in the unit of ``name``."""
     places = [(axis.at(each), each) for each in ticks(axis, binary=figures.unit(name) == "B")]
     labels = (figures.brief(name, each) if name else f"{each:.4g}" for _, each in places)
     texts = [Text(LEFT - 6, at + 4, "end", label) for (at, _), label in zip(places, labels, strict=True)]
@@ -351,15 +350,15 @@ def graduated(axis: Axis, name: str = "") -> tuple[list[str], list[Text]]:
 
 
 def ends(first: Phrase | str, last: Phrase | str, y: float = HEIGHT - 6, left: float = LEFT) -> tuple[Text, ...]:
-    """Return labels below both ends of an axis; an empty one is left out."""
+    """Return labels below both ends of an axis; empty labels are omitted."""
     both = (Text(left, y, "start", first), Text(WIDTH - RIGHT, y, "end", last))
     return tuple(each for each in both if each.words)
 
 
 def x_labels(axis: Axis, labels: Sequence[str]) -> tuple[Text, ...]:
-    """Return the labels of an axis that counts from 0, or as many of them as there is room for."""
+    """Return as many labels as fit on an axis that counts from 0."""
     step = math.ceil(len(labels) / LABELS_LIMIT)
-    last = len(labels) - 1 or None  # its label would be cut at the edge
+    last = len(labels) - 1 or None  # its label would be cut off at the edge
     return tuple(
         Text(axis.at(index), HEIGHT - 6, "end" if index == last else "middle", labels[index])
         for index in range(0, len(labels), step)
@@ -377,7 +376,7 @@ def polyline(values: Values, x: Axis, y: Axis) -> str:
 
 
 def horizontal(y: float) -> str:
-    """Return a line across."""
+    """Return a horizontal line."""
     return f"M{LEFT} {y:.1f}H{WIDTH - RIGHT}"
 
 

@@ -27,7 +27,7 @@ from pytest_ascend.verdict.summary import Summary, exit_code, summarise
 
 PATH = click.Path(path_type=Path)
 _output = partial(click.option, "-o", "--output", type=PATH)
-#: A comparison in each form.
+#: Format -> its writer of a comparison.
 _WRITERS: Mapping[str, Callable[[Diff], str]] = {
     "terminal": lambda found: "".join(f"{line.text}\n" for line in changes.lines(found)),
     "markdown": changes.markdown,
@@ -35,7 +35,7 @@ _WRITERS: Mapping[str, Callable[[Diff], str]] = {
     "html": html.render_diff,
 }
 _FORMS = click.Choice(list(_WRITERS))
-#: The format that the ending of a file's name implies.
+#: The format implied by a file's extension.
 _ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".txt": "terminal"}
 
 
@@ -51,7 +51,7 @@ def report() -> None:
 def render(run: Path, output: Path | None, against: Path | None) -> None:
     """Make the conformance page of RUN, a run log or its folder.
 
-    Needs no device. Shows the run's own verdict, and exits with 0 whenever the page was made.
+    Needs no device. Shows the run's own verdict, and exits with 0 whenever the page was written.
     """
     log = log_of(run)
     page = output or log.with_name(html.page_name(log))
@@ -143,8 +143,8 @@ def diff(
 def merge(shards: tuple[Path, ...], output: Path) -> None:
     """Merge the logs of all SHARDS of a run into the log and the page of a full run.
 
-    Refuses, naming them, shards of different stacks, manifests or rules, or more than 14 days apart, duplicate,
-    altered or missing ones. Says which ran on different machines. Exits as pytest --ascend would have.
+    Rejects, and names, shards of different stacks, manifests or rules, shards more than 14 days apart, and duplicate,
+    altered or missing ones. Reports which ran on different machines. Exits as pytest --ascend would have.
     """
     log = output / html.LOG
     merging.merge([read(log_of(each)) for each in shards], log)
@@ -163,7 +163,7 @@ def merge(shards: tuple[Path, ...], output: Path) -> None:
 def matrix(runs: tuple[Path, ...], output: Path) -> None:
     """Make one page on RUNS: which combinations conform, operators and models by combination, speed by version.
 
-    Exits with 0 whenever the page was made.
+    Exits with 0 whenever the page was written.
     """
     _write(output, render_matrix((scan(log_of(run)) for run in runs), into=output.parent), *runs)
     click.echo(f"{len(runs):,} runs: {output}")
@@ -175,8 +175,8 @@ def matrix(runs: tuple[Path, ...], output: Path) -> None:
 def history(runs: tuple[Path, ...], output: Path) -> None:
     """Make a site on RUNS, logs or folders of them: pass share, causes first and last seen, benchmarks over time.
 
-    Writes index.html, which loads nothing, and history.json; any static host serves them. Its index.msgpack spares
-    reading a log again that has not changed. Exits with 0 whenever the site was made.
+    Writes index.html, which loads nothing, and history.json; any static host serves them. With index.msgpack, unchanged
+    logs need not be read again. Exits with 0 whenever the site was written.
     """
     found = (log for run in runs for log in (sorted(run.rglob("run*.jsonl")) if run.is_dir() else [run]))
     logs = list({log.resolve(): log for log in found}.values())  # each once, however its path is written
@@ -194,7 +194,7 @@ def history(runs: tuple[Path, ...], output: Path) -> None:
 
 
 def _write(path: Path, text: str, *runs: Path | None) -> None:
-    """Write a file, but not over one of the logs that it was made from."""
+    """Write a file; refuse to overwrite one of the logs it was made from."""
     if path.is_file() and any(run and path.samefile(log_of(run)) for run in runs):
         raise UsageError(f"{path} is the run log itself", hint="choose another name: a log cannot be made again")
     write_file(path, text)

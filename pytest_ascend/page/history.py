@@ -35,11 +35,11 @@ from pytest_ascend.verdict.summary import Summary
 
 #: Raised whenever a reader of the JSON form would misread it.
 SCHEMA = 1
-#: The site's own file of runs in short, so that a site that grows reads each log once.
+#: The site's index of outlines of runs, so that a growing site reads each log only once.
 INDEX = "index.msgpack"
-#: Causes, cases and benchmarks of one combination that the page lists.
+#: Number of causes, cases and benchmarks of one combination that the page lists.
 CAUSES_LIMIT, CASES_LIMIT, CHARTS_LIMIT = 100, 50, 24
-#: Runs beside each other in the row of a case, and cases of one run whose outcomes are kept.
+#: Number of runs beside each other in the row of a case, and of cases per run whose outcomes are kept.
 LATEST, OUTCOMES_LIMIT = 10, 2_000
 #: The figure of a benchmark that is tracked: by the device's own clock, if there is one.
 _TIMES = ("device_p50_us", "latency_p50_us", "throughput_items_per_s", "peak_memory_bytes")
@@ -47,10 +47,10 @@ _TIMES = ("device_p50_us", "latency_p50_us", "throughput_items_per_s", "peak_mem
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """One run in short: by id, ``causes`` has number of cases, title and outcome; ``benchmarks`` figure and verdict.
+    """Outline of one run: by id, ``causes`` has number of cases, title and outcome; ``benchmarks`` figure and verdict.
 
-    ``outcomes`` has the cases that did not pass, ``families`` the cases that passed and all; ``manifest`` is a digest
-    of all cases.
+    ``outcomes`` has the cases that did not pass, ``families`` the number of passed cases and of all; ``manifest`` is a
+    digest of all cases.
     """
 
     run_id: str
@@ -71,18 +71,18 @@ class Point:
 
     @property
     def day(self) -> str:
-        """The start of the run, to the minute."""
+        """Return the start of the run, to the minute."""
         return self.started[: len("2026-01-01T00:00")].replace("T", " ")
 
 
-#: A log by its path relative to the site, size and time of change in ns, and the release that read it -> the run.
+#: A log by its path relative to the site, size, modification time in ns, and the release that read it -> the run.
 _Index = dict[tuple[str, int, int, str], Point]
 
 
 def points_of(logs: Iterable[Path], site: Path) -> list[Point]:
-    """Return runs in short: those that the site has already from its index, which is written again.
+    """Return outlines of runs: those already known to the site from its index, which is then rewritten.
 
-    An index that cannot be read, or has phrases that this release does not have, counts as none.
+    An index that cannot be read, or with phrases that this release lacks, is ignored.
     """
     found, known = _Index(), _Index()
     with suppress(OSError, msgspec.MsgspecError, LookupError, ValueError):
@@ -99,7 +99,7 @@ def points_of(logs: Iterable[Path], site: Path) -> list[Point]:
 
 
 def point_of(summary: Summary, page: str = "") -> Point:
-    """Return a run in short, of which plain passes may be left out; ``page`` is the address of its own page."""
+    """Return the outline of a run whose plain passes may be left out; ``page`` is the address of its own page."""
     header = summary.run.header
     benchmarks = {}
     for result in summary.results:
@@ -111,7 +111,7 @@ def point_of(summary: Summary, page: str = "") -> Point:
     bad = [each for each in summary.results if each.outcome_name != Passed.name]
     families = Counter(map(_family, header.manifest))
     passed = families - Counter(_family(each.case) for each in bad)
-    # Level, shard and selection: only runs of the same cases make one trend.
+    # Level, shard and selection: only runs of the same cases form one trend.
     shard = f"shard {header.shard.index}/{header.shard.count}" if header.shard else ""
     chosen = header.shard.selection if header.shard else header.selection
     subset = (chosen.reason or "subset") if chosen.kind != FULL else ""
@@ -223,7 +223,7 @@ def _over_time(runs: Sequence[Point], title: str, caption: Phrase, name: str, va
 def _causes(runs: Sequence[Point]) -> Iterator[View]:
     """Yield the causes of all runs: those of the latest run first, then largest first.
 
-    Each has the first and the last run with it; ``is_gone`` if the latest run does not have it.
+    Each has its first and its last run; ``is_gone`` if the latest run does not have it.
     """
     seen = by_key((cause, point) for point in runs for cause in point.causes)
     gone = {cause: cause not in runs[-1].causes for cause in seen}
@@ -242,9 +242,9 @@ def _causes(runs: Sequence[Point]) -> Iterator[View]:
 
 
 def cases_of(runs: Sequence[Point]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the cases that deviated in the last runs, the most often first, with an outcome for each run.
+    """Yield the cases that deviated in the last runs, the most frequent first, with an outcome for each run.
 
-    An outcome is "" where a run did not have the case, or did not keep it.
+    An outcome is "" if a run did not have the case, or did not keep it.
     """
     runs = runs[-LATEST:]
     seen = Counter(case for point in runs for case, outcome in point.outcomes.items() if outcome in GROUPED)

@@ -36,7 +36,7 @@ LOG, PAGE = "run.jsonl", "conformance.html"
 def render_diff(diff: Diff) -> str:
     """Return a comparison as a page that loads nothing."""
     before, after = diff.before.run.header.stack, diff.after.run.header.stack
-    # An answer has the colours of a verdict.
+    # Answers use the colours of verdicts.
     kind = {YES: CONFORMS, NO: DOES_NOT_CONFORM, CANNOT_TELL: INCOMPLETE}[diff.answer]
     page = View(
         title=f"{name_of(before)} → {name_of(after)} · pytest-ascend",
@@ -79,7 +79,7 @@ def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[s
     style, *each = (Markup((folder / name).read_text(encoding="utf-8")) for name in ("page.css", *scripts))  # noqa: S704
     script = Markup("").join(each)
     words = {"words": {code: {**table(code), **headings(code)} for code in LANGUAGES}, "symbols": SYMBOLS}
-    # What for_script returns has nothing that could end the element.
+    # for_script returns nothing that could close the element.
     texts = {name: Markup(codec.for_script(each)) for name, each in (("data", data), ("words", words))}  # noqa: S704
     return _environment().get_template(template).render(page=page, style=style, script=script, details=details, **texts)
 
@@ -91,14 +91,14 @@ def page_beside(log: Path, into: Path) -> str:
 
 
 def page_name(log: Path) -> str:
-    """Return the file name of a log's page; a name of its own for a log that is not the latest of its folder."""
+    """Return the file name of a log's page; a log that is not the latest of its folder has a name of its own."""
     return PAGE if log.name == LOG else f"{log.stem}.html"
 
 
 @cache
 def _environment() -> Environment:
     found = templates_of("pytest_ascend.page")
-    with contextlib.suppress(OSError, RuntimeError):  # where this user has no safe folder
+    with contextlib.suppress(OSError, RuntimeError):  # this user has no safe folder
         found.bytecode_cache = _Compiled(pattern=f"pytest-ascend-{__version__}-%s.cache")
     words = {"say": _say, "show": _shown, "attr": _attribute, "word": lambda key: str(say(key))}
     found.globals.update(words, symbols=SYMBOLS, languages=LANGUAGES, share=figures.share)
@@ -106,7 +106,7 @@ def _environment() -> Environment:
 
 
 class _Compiled(FileSystemBytecodeCache):
-    """Compiled templates, in jinja's folder of this user; if not possible, they are compiled each time."""
+    """Compiled templates in jinja's folder of this user; if that fails, they are compiled each time."""
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         """Store a template if there is room."""

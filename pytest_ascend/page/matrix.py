@@ -25,11 +25,11 @@ from pytest_ascend.verdict.summary import ORDER, Summary, counted_outcome, judge
 
 #: Parts of a stack that runs are sorted by, and that the table of combinations shows.
 SHOWN = ("chip", "driver", "cann", "torch", "torch_npu", "python")
-#: Combinations that the answer names.
+#: Number of combinations that the answer names.
 NAMES_LIMIT = 5
-#: Charts of speed, the suites of benchmarks first.
+#: Number of charts of speed; suites of benchmarks come first.
 CHARTS_LIMIT = 120
-#: The most telling figures of a benchmark; the benchmarks' come before other suites'.
+#: The most important figures of a benchmark; suites of benchmarks come before others.
 _FIRST = (
     *("device_p50_us", "latency_p50_us", "throughput_items_per_s"),
     *("best_throughput_items_per_s", "peak_memory_bytes"),
@@ -40,7 +40,7 @@ def render_matrix(outlines: Iterable[Summary], *, into: Path | None = None) -> s
     """Return a page on many runs, which loads nothing; links to their pages are relative to the folder ``into``."""
     runs = sorted(outlines, key=_order)
     labels = {label.key: label for label in (label_of(run.run.header.stack) for run in runs)}
-    # Which runs conform: as a heading, and by name.
+    # Runs that conform: for the heading, and by name.
     conforming = [run for run in runs if run.verdict.conforms and not run.verdict.notice]
     key = {0: "matrix.answer.none", len(runs): "matrix.answer.all"}.get(len(conforming), "matrix.answer")
     names = list(dict.fromkeys(name_of(run.run.header.stack) for run in conforming))
@@ -137,8 +137,8 @@ def _charts(runs: Sequence[Summary]) -> Iterator[Chart]:
 def scan(path: Path, measured: str = "") -> Summary:
     """Summarise the log at ``path``, without results of cases that passed by comparisons.
 
-    Those are kept that also measured, and whose ids begin with ``measured``.
-    Raises RunLogError for a log that cannot be trusted, naming file and line.
+    Results are kept if they also measured and their ids begin with ``measured``. Raises RunLogError for a log that
+    cannot be trusted, naming file and line.
     """
     with opened(path) as file, without_garbage_collection():
         log = LogReader(path, file)
@@ -152,7 +152,7 @@ def scan(path: Path, measured: str = "") -> Summary:
 
 
 def tallies(summary: Summary) -> dict[tuple[str, str, str], list[int]]:
-    """Count the cases of each (suite, family, subject) by rank, the place in ``ORDER``."""
+    """Count the cases of each (suite, family, subject) by rank, their position in ``ORDER``."""
     ranks = {each.case.id: ORDER.index(each.outcome_name) for each in summary.results}
     found: dict[tuple[str, str, str], list[int]] = {}
     for case in summary.run.header.manifest:

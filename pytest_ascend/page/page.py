@@ -31,7 +31,7 @@ from pytest_ascend.verdict.diff import compare
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, in_both, say
 from pytest_ascend.verdict.summary import Summary
 
-#: The symbol of each outcome, so that colour is not needed, in the order of the legend.
+#: Symbols of the outcomes, so that colour is not needed, in the order of the legend.
 SYMBOLS = {
     "failed": "✗",
     "errored": "!",
@@ -45,11 +45,11 @@ SYMBOLS = {
     "disputed": "?",
     "passed": "✓",
 }
-#: Rows of a table, or causes, that are listed.
+#: Number of rows of a table, or causes, that are listed.
 ROWS_LIMIT = 300
-#: Causes that the first screen names.
+#: Number of causes that the first screen names.
 FIRST_LIMIT = 5
-#: Causes that their section shows at once; the others are folded below them.
+#: Number of causes that their section shows unfolded.
 SEEN_LIMIT = 50
 
 
@@ -60,7 +60,7 @@ Fact: TypeAlias = tuple[Phrase | str, Phrase | str]
 def page_of(summary: Summary, *, against: Summary | None = None) -> View:
     """Arrange a summary as a page, with the changes since the run ``against``.
 
-    ``label`` marks every section if no NPU computed anything; ``looks`` are the classes of the body.
+    ``label`` marks every section if no NPU computed anything; ``looks`` has the CSS classes of the body.
     """
     header, verdict, results = summary.run.header, summary.verdict, summary.results
     loosened = [each for each in results if evidence.loosened(each)]
@@ -95,7 +95,7 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
         census=tuple(_census(header.census)),
         namespaces=tuple(evidence.line(name) for name in header.census),
         by_outcome=say("page.by-outcome", cases=counted("cases", len(results))),
-        # What must not be overlooked: a footer that claims something else, and planted faults.
+        # Must not be overlooked: a footer with another claim, and planted faults.
         warnings=(
             *map(figures.one_line, summary.contradictions),
             *filter(None, [evidence.blind(results)]),
@@ -113,7 +113,7 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
         known=waived,
         suites=shown,
         stages=tuple(each for each in bundled.STAGES if header.selection.kind == FULL or each in stages),
-        # The address, id and share of the limit of the passed cases that are nearest to their limit.
+        # Address, id and share of the limit of the passed cases closest to their limit.
         nearest=tuple((link(name), evidence.line(name), figures.used(share)) for share, name in nearest),
         absent=tuple(cause_card(each, summary) for each in absent[:ROWS_LIMIT]),
         absent_count=f"{counts[NotRun.name] + counts[NotEmulated.name]:,}",
@@ -136,7 +136,7 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
 
 
 def combination(stack: Stack) -> Iterator[Fact]:
-    """Yield every part of a stack with its version; optional ones where they are installed."""
+    """Yield every part of a stack with its version; optional parts only if installed."""
     for each in fields(stack):
         if each.name not in ("device", "emulated") and (each.name not in OPTIONAL or getattr(stack, each.name)):
             yield say(f"stack.{each.name}"), evidence.line(str(getattr(stack, each.name)))
@@ -209,9 +209,9 @@ def _option(value: Any) -> str:
 
 
 def cause_card(cause: Cause, summary: Summary) -> View:
-    """Return cases with a common cause as shown on the page: ``href`` links to it, ``all_href`` to all its cases.
+    """Return cases with a common cause for the page: ``href`` links to it, ``all_href`` to all its cases.
 
-    ``example`` is the id of its simplest case, and ``command`` runs that again, "" if nothing does.
+    ``example`` is the id of its simplest case, and ``command`` reruns that case, "" if nothing does.
     """
     first, number, quoted = cause.representative, len(cause.cases), quote(cause.id, safe="/:")
     title = evidence.line(first.case.id) if cause.is_named_by_its_finding else cause.title
@@ -232,7 +232,7 @@ def cause_card(cause: Cause, summary: Summary) -> View:
 
 
 def suites(results: Iterable[ResultRecord], *, emulated: bool = False) -> Iterator[View]:
-    """Yield a section for each suite with cases in the run, folded at first; the script lays out its cases."""
+    """Yield a section, initially folded, for each suite with cases in the run; the script lays out its cases."""
     by_suite = by_key((result.case.suite, result) for result in results)
     known = (*bundled.suites(), "user")
     order = [*(suite for suite in known if suite in by_suite), *(suite for suite in by_suite if suite not in known)]
@@ -267,7 +267,7 @@ def by_family(families: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, st
 def waiver(cause: KnownCause, started: str) -> View:
     """Return a known cause with its owner and expiry date; ``started`` is the start of the run.
 
-    ``is_over`` says that its entry had expired then.
+    ``is_over`` says whether its entry had expired then.
     """
     known = {name: evidence.line(str(text)) for name, text in cause.waiver.items()}
     expires = known.get("expires", "")

@@ -27,16 +27,16 @@ from pytest_ascend.verdict.phrase import say
 
 #: The time of one call: by the device's own clock, if both have one.
 _TIMES = ("device_p50_us", "latency_p50_us")
-#: Rows of one table, and operators in the table of input variations.
+#: Number of rows of one table, and of operators in the table of input variations.
 LINES_LIMIT, OPERATORS_LIMIT = 300, 2000
-#: The name of the figure, as a measurement's.
+#: The name of the figure, in the form of a measurement's name.
 SPEED_UP = "speed_up"
-#: What generated calls vary: each case's log has the counts, as "generated_size_empty".
+#: What generated calls vary: each case's log has the counts, e.g. as "generated_size_empty".
 _KINDS = ("arguments", "size", "values", "layout", "way")
 _ASKED, _ARGUMENTS = "generated_", "generated_arguments"
-#: Charts in one section. The least number of a model's tensors for a chart.
+#: Number of charts in one section, and the least number of a model's tensors for a chart.
 CHARTS_LIMIT, LAYERS_FROM = 96, 8
-#: Part of a series' name -> its axis, and the series with the labels; None if the positions are counted.
+#: Part of a series' name -> its axis, and the series with its labels; None if positions are counted.
 _AXES = {
     "_by_batch": ("batch", "batch_size"),
     "_by_step": ("step", None),
@@ -46,10 +46,10 @@ _AXES = {
     "_by_position": ("position", None),
     "_by_depth": ("depth", None),
 }
-#: Series drawn beside or below others: the CPU's rounds beside the device's, the labels of a row.
+#: Series drawn only with others: the CPU's rounds beside the device's, the labels of a row.
 _NOT_ALONE = ("peer_us", *(places for _, places in _AXES.values() if places))
 BASELINE = "baseline_"
-#: Benchmarks in the chart of slow-downs.
+#: Number of benchmarks in the chart of slow-downs.
 SLOWDOWNS_LIMIT = 40
 #: A property of a model -> its part of the chart.
 _PARTS = {"forward": "outputs", "layers": "outputs", "generate": "outputs", "gradients": "gradients"}
@@ -60,8 +60,8 @@ SCHEMA = 2
 class Published:
     """A published figure of a benchmark (``subject`` and ``property``), in the unit that ``measurement`` ends with.
 
-    ``dtypes`` are those of the case, empty if the source does not name them; ``work`` is what was computed, and
-    ``stack`` on what, as far as the source says.
+    ``dtypes`` are those of the case, empty if the source does not name them; ``work`` says what was computed and
+    ``stack`` on which stack, as far as the source does.
     """
 
     subject: str
@@ -93,7 +93,7 @@ def published_of(case: Case) -> Iterator[Published]:
 
 
 def tables(results: Sequence[ResultRecord], *, emulated: bool = False) -> Iterator[View]:
-    """Yield the tables for the results of a suite; no published figure stands beside one of an emulated device.
+    """Yield the tables for the results of a suite; published figures are not shown beside an emulated device's.
 
     ``lead`` explains a table, ``columns`` are the headings after the case; a line has a text per column.
     """
@@ -120,12 +120,12 @@ def _variations(results: Sequence[ResultRecord]) -> Iterator[View]:
         varied = {name: int(n) for name, n in result.measurements.items() if name.startswith(_ASKED) and 0 <= n < 2**53}
         if varied:
             counts = found.setdefault(result.case.subject, Counter())
-            arguments = Counter({_ARGUMENTS: varied.pop(_ARGUMENTS, 0)})  # the same in each dtype
+            arguments = Counter({_ARGUMENTS: varied.pop(_ARGUMENTS, 0)})  # equal for all dtypes
             counts.update(varied)
             counts |= arguments
     for subject in sorted(found, key=figures.sort_key):
         cells = [f"{found[subject][f'{_ASKED}calls']:,}"]
-        for kind in _KINDS:  # most frequent first, as "edge 6, one 2"
+        for kind in _KINDS:  # most frequent first, e.g. "edge 6, one 2"
             name = f"{_ASKED}{kind}"
             told = [
                 f"{each.removeprefix(f'{name}_').replace('_', ' ')} {n:,}"
@@ -137,7 +137,7 @@ def _variations(results: Sequence[ResultRecord]) -> Iterator[View]:
 
 
 def _accuracies(results: Sequence[ResultRecord]) -> Iterator[View]:
-    """Yield the largest error of each function over all inputs of a dtype, in ulp, and where it is."""
+    """Yield the largest error of each function over all inputs of a dtype, in ulp, and where it occurs."""
     for result in results:
         found = [result.measurements.get(f"error_{name}") for name in ("ulp", "at")]
         if result.case.property == "accuracy" and None not in found:
@@ -145,7 +145,7 @@ def _accuracies(results: Sequence[ResultRecord]) -> Iterator[View]:
 
 
 def _times(results: Sequence[ResultRecord]) -> Iterator[tuple[str, str, float, float]]:
-    """Yield id, name, time in float32 and own time of each case whose work was done in float32, too."""
+    """Yield id, name, time in float32 and own time of each case whose work was also done in float32."""
     by_case = {result.case.id: result for result in results if result.case.suite == "benchmarks"}
     for case_id, result in by_case.items():
         usual = by_case.get(result.case.but(dtype="float32").id, result)
@@ -170,7 +170,7 @@ def _beside(results: Sequence[ResultRecord]) -> Iterator[View]:
     gained = speed_ups(results)
     for result in results:
         own = {**result.measurements, **({SPEED_UP: gained[result.case.id]} if result.case.id in gained else {})}
-        batch = own.get("items_per_call")  # a published figure's may differ
+        batch = own.get("items_per_call")  # may differ from a published figure's
         told = f" (batch {figures.number(batch)})" if batch else ""
         for each in published_of(result.case):
             name = each.measurement
@@ -222,7 +222,7 @@ def _depths(results: Sequence[ResultRecord]) -> Iterator[Chart]:
 
 
 def _tensors(leaves: Sequence[Verdict]) -> Iterator[chart.Tensor]:
-    """Yield the errors of those tensors of which the judge measured them."""
+    """Yield the errors of the tensors for which the judge measured them."""
     for leaf in leaves:
         metrics, limit = leaf.metrics, leaf.limit
         actual, used = metrics.get("rmse"), metrics.get("limit_used")

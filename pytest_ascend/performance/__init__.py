@@ -1,1 +1,1 @@
-"""The speed of a device, and whether it became slower: timing, baselines and the verdict."""
+"""The speed of a device, and whether it regressed: timing, baselines and the verdict."""

@@ -1,8 +1,8 @@
 """Stored measurements of one stack on one kind of host: the distributions of several runs of each benchmark.
 
 They are files ``measured/<chip>/<cann>_<torch_npu>/<host>.json`` below a folder of baselines, written only by
-``pytest-ascend baseline record``. The runs of one file repeat the same thing (A/A): later runs are judged by how much
-these differ.
+``pytest-ascend baseline record``. The runs of one file repeat the same thing (A/A): their differences are the noise by
+which later runs are judged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pytest_ascend.system.errors import GoldenError, as_error, with_type
 from pytest_ascend.system.files import read_regular, write_if_new
 
 SCHEMA, FOLDER = 2, "measured"
-#: Far above the size for 200 benchmarks in 20 runs; larger files are not read.
+#: Far above the size of 200 benchmarks in 20 runs; larger files are not read.
 LARGEST_BYTES = 64 * 1024 * 1024
 #: Each run stores the percentiles 0 to 100 of its latencies: enough for a chart, and of constant size.
 PERCENTILES = 101
@@ -55,7 +55,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """Measurements of one stack: ``benchmarks`` by case id, ``settings`` that change times.
+    """Measurements of one stack: ``benchmarks`` by case id, ``settings`` that affect times.
 
     ``profiles`` are the microseconds of each benchmark's operators, see :mod:`pytest_ascend.performance.benchmarking`;
     ``work`` is the work of one call of each, see :func:`pytest_ascend.performance.benchmarking.per_call`.
@@ -70,12 +70,12 @@ class Baseline:
 
     @cached_property
     def noise(self) -> Mapping[str, Noise]:
-        """How much the runs of each benchmark differ."""
+        """Return the variation between the runs of each benchmark."""
         return noise_of({name: [run.estimate for run in runs] for name, runs in self.benchmarks.items()})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Baseline:
-        """Return the baseline in a file. Raises KeyError, TypeError or ValueError if it has another form."""
+        """Return the baseline in a file. Raises KeyError, TypeError or ValueError for any other format."""
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']!r}, and this release reads {SCHEMA}")
         return msgspec.convert(data, cls)
@@ -125,7 +125,7 @@ def _slug(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """The baseline of a run, with a description; ``shown_only`` if it must not decide."""
+    """The baseline of a run, with a description; with ``shown_only``, it must not decide."""
 
     baseline: Baseline
     description: str
@@ -135,8 +135,8 @@ class Choice:
 def choose(root: Path, stack: Stack, settings: Settings) -> Choice | None:
     """Return the baseline for exactly this combination, host and settings, else the nearest older one.
 
-    Else one recorded with other settings or on another host, which is only shown. Raises GoldenError for a damaged file
-    of the chip.
+    Failing that, return one recorded with other settings or on another host, which is only displayed. Raises
+    GoldenError for a damaged file of the chip.
     """
     found = [read(path) for path in sorted((root / FOLDER / chip_folder(stack)).glob("*/*.json"))]
     here = [each for each in found if each.stack.host == stack.host]
@@ -152,7 +152,7 @@ def choose(root: Path, stack: Stack, settings: Settings) -> Choice | None:
 
 
 def _nearest(baselines: Sequence[Baseline], stack: Stack) -> Baseline | None:
-    """Return the last baseline of exactly this combination, else of the newest that is no newer; None without any."""
+    """Return the last baseline of this combination, else of the newest that is not newer; None without any."""
     exact = [each for each in baselines if _versions(each.stack) == _versions(stack)]
     older = [each for each in baselines if _order(each.stack) <= _order(stack)]
     return exact[-1] if exact else max(older, key=lambda each: _order(each.stack), default=None)
@@ -190,7 +190,7 @@ class Comparison:
     tolerance: float
 
     def of_same_work(self, case_id: str, work: Mapping[str, float]) -> Comparison:
-        """Return the comparison for a benchmark that does ``work`` per call: times of other work are only shown."""
+        """Return the comparison for a benchmark that does ``work`` per call: times of other work are only displayed."""
         then = self.choice.baseline.work.get(case_id, {}) if self.choice else {}
         if self.choice is None or then == work:
             return self
@@ -209,9 +209,9 @@ class Comparison:
     ) -> Verdict | None:
         """Judge one benchmark; None without a baseline.
 
-        ``profile`` is the time by operator in us, to name the operators that became slower. A slow-down has to be found
-        twice: in the rounds at hand, which determine the rate of false alarms, and in those of ``again`` with
-        CONFIDENCE, since a disturbance of a second is no regression.
+        ``profile`` is the time by operator in us, to name the operators that became slower. A slow-down must be found
+        twice: in the given rounds, which determine the rate of false alarms, and in those of ``again`` with CONFIDENCE,
+        since a disturbance of a second is not a regression.
         """
         if self.choice is None or case_id not in self.choice.baseline.noise:
             return None
@@ -247,7 +247,7 @@ class Comparison:
 def became_slower(now: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
     """Return a line for each operator that takes longer than before, worst first.
 
-    If the profiles are by different clocks, only the present one is listed.
+    If the profiles are by different clocks, only the current one is listed.
     """
     if before and now and not set(now) & set(before):
         why = "the baseline has no profile of this kind"

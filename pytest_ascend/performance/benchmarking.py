@@ -29,9 +29,9 @@ from pytest_ascend.records.case import Measure
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.programs import run
 
-#: The default time of a benchmark in seconds, including its peer.
+#: The default duration of a benchmark in seconds, including its peer.
 BUDGET_S = 1.0
-#: What an emulated device gets, whose times say nothing of any device: seconds at most, and rounds at least.
+#: Limits for an emulated device, whose times say nothing about any device: seconds at most, rounds at least.
 EMULATED_BUDGET_S, EMULATED_ROUNDS = 0.2, 3
 PERCENTILES = {"latency_p50_us": 50.0, "latency_p95_us": 95.0, "latency_p99_us": 99.0}
 
@@ -50,7 +50,7 @@ class Work:
 class AscendBenchmark:
     """Times work within one test. ``measure`` and ``note`` record figures and verdicts of the case.
 
-    ``benchmark`` is pytest-benchmark's fixture, None if that is disabled: rounds are then timed without it. ``card`` is
+    ``benchmark`` is pytest-benchmark's fixture, None if it is disabled: rounds are then timed without it. ``card`` is
     the card in every numbering, None if there is none.
     """
 
@@ -155,7 +155,7 @@ def clock_remarks(timing: Timing) -> tuple[str, ...]:
     """Return a remark if the device's clock shows more time than the host waited: one of them is wrong."""
     host = float(np.median(timing.latencies_us))
     device = float(np.median(timing.device_us or [0.0]))
-    if device <= host * 1.05:  # they differ by launching and waiting
+    if device <= host * 1.05:  # they differ by launch and wait times
         return ()
     return (f"the device's clock says {device:.0f} us, and the host waited {host:.0f} us: one of the clocks is wrong",)
 
@@ -165,7 +165,7 @@ HALVES = ("float16", "bfloat16", "autocast-float16", "autocast-bfloat16")
 
 
 def shares_of_peak(driver_name: str, dtype: str, flop_per_s: float, bytes_per_s: float) -> dict[str, float]:
-    """Return the shares of a chip's peak that were reached, by name; none if the peak is unknown."""
+    """Return the shares of a chip's peak that were reached, by name; empty if the peak is unknown."""
     chip = chip_of(driver_name)
     if chip is None:
         return {}
@@ -175,7 +175,7 @@ def shares_of_peak(driver_name: str, dtype: str, flop_per_s: float, bytes_per_s:
     return {**compute, **memory}
 
 
-#: Limit for npu-smi in seconds; it waits for a driver that may hang.
+#: Timeout for npu-smi in seconds; it waits for a driver that may hang.
 ANSWER_S = 5.0
 #: Name in ``npu-smi info -t common`` -> name of the measurement.
 CARD = {
@@ -194,7 +194,7 @@ def host_conditions() -> dict[str, float]:
 
 
 def card_conditions(card: Identity, work: Callable[[], object] | None = None) -> dict[str, float]:
-    """Return power, temperature and clock of a card from npu-smi; nothing if it is missing or does not answer.
+    """Return power, temperature and clock of a card from npu-smi; empty if it is missing or does not answer.
 
     An idle card lowers its clock: ``work`` is called repeatedly until npu-smi has answered.
     """
@@ -211,7 +211,7 @@ def card_conditions(card: Identity, work: Callable[[], object] | None = None) ->
     common, table = (each.result().text for each in asked)
     readings = parse_common(common, card.chip)
 
-    def is_ours(pid: int) -> bool:  # as all processes of a run, it is of the session of this one
+    def is_ours(pid: int) -> bool:  # all processes of a run belong to this one's session
         with contextlib.suppress(OSError):
             return os.getsid(pid) == os.getsid(0)
         return False
@@ -224,7 +224,7 @@ def remarks(conditions: Mapping[str, float]) -> tuple[str, ...]:
     """Return sentences on why times on this machine are unreliable."""
     found = []
     load = conditions.get("host_load_per_cpu", 0.0)
-    # One processor is ours; where others want half of them all, the machine is busy.
+    # One processor is ours; if others need more than half of them all, the machine is busy.
     if load - 1 / (os.cpu_count() or 1) > 0.5:
         found.append(f"the machine was busy: {load:.1f} processes wanted each of its {os.cpu_count()} processors")
     clock, rated = conditions.get("npu_frequency_mhz", 0.0), conditions.get("npu_rated_frequency_mhz", 0.0)
@@ -254,8 +254,8 @@ class MemoryUse:
 def leak(by_step: Sequence[int]) -> float:
     """Return the bytes leaked per step, 0 if memory only fluctuates.
 
-    Leaking work never returns to earlier levels: the minimum of the later half of the steps is above the maximum of the
-    earlier half. A tensor kept in every tenth of 40 steps raises the level four times.
+    Memory that leaks never returns to earlier levels: the minimum of the later half of the steps is above the maximum
+    of the earlier half. A tensor kept in every tenth of 40 steps raises the level four times.
     """
     half = len(by_step) // 2
     earlier, later = by_step[:half], by_step[half:]
@@ -289,11 +289,11 @@ def _others(device: Device) -> dict[int, int]:
     return {index: int(module.memory_allocated(index)) for index in range(module.device_count()) if index != own}
 
 
-#: Calls that are profiled at most, within PATIENCE_S: their minimum counts, as for times.
+#: Maximum number of profiled calls, within PATIENCE_S: their minimum counts, as for times.
 PROFILED_CALLS, PATIENCE_S = 3, 0.2
-#: Prefixes of measurements, and of operators whose time is the NPU's.
+#: Prefixes of measurements, and of operators whose time was measured on the NPU.
 PREFIX, ON_NPU = "profile_us_", "npu:"
-#: torch_npu.profiler's file for each operator of torch, and the columns that are used.
+#: torch_npu.profiler's file with a row for each operator of torch, and the columns that are used.
 OPERATOR_TABLE, NAME_COLUMN, TIME_COLUMN = "operator_details.csv", "Name", "Device Self Duration(us)"
 
 
@@ -332,7 +332,7 @@ def profile_of(call: Callable[[], object], device: Device, profiler: Callable[[]
 
 
 def _host_us(call: Callable[[], object]) -> Mapping[str, float]:
-    # Kineto, below torch's profiler, writes a line on each start and stop.
+    # Kineto, below torch's profiler, prints a line at each start and stop.
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     from torch.profiler import ProfilerActivity, profile
 

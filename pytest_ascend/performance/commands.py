@@ -25,7 +25,7 @@ from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import UsageError
 
 LOG = "run.jsonl"
-#: With fewer runs, their spread is unknown.
+#: With fewer runs, their variation is unknown.
 FEWEST_RUNS = 3
 #: This many runs give the variance well enough to detect a slow-down of ten per cent (docs/benchmarks.md).
 GOOD_RUNS = 12
@@ -79,7 +79,7 @@ def _measure(scratch: Path, runs: int, chosen: Sequence[str], console: Console) 
 
 
 def _table(made: Baseline) -> Table:
-    """Return a table of the benchmarks: from which slow-down on a run is called slower, and 95 % certain to be seen."""
+    """Return a table of the benchmarks: the slow-down that is reported, and the one that is detected at 95 %."""
     table = Table(Column("benchmark", overflow="fold"), "median us", "runs differ by", "slower from", "seen from")
     gate = Gate(benchmarks=len(made.noise))
     for name, runs in made.benchmarks.items():
@@ -92,7 +92,7 @@ def _table(made: Baseline) -> Table:
 
 
 def baseline_of(runs: Sequence[Run]) -> Baseline:
-    """Make a baseline from the measurements of several runs; a benchmark counts if each run has it.
+    """Return a baseline from the measurements of several runs; benchmarks that some run lacks are left out.
 
     Raises UsageError for too few runs, runs of different stacks or settings, and runs without benchmarks.
     """

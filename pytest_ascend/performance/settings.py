@@ -1,4 +1,4 @@
-"""User settings that change times: two runs are comparable if all are equal."""
+"""User settings that affect times: two runs are comparable if all are equal."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Settings: TypeAlias = Mapping[str, object]
 
 #: Their key among the options of a run log.
 NAME = "timing"
-#: Faults are planted to be detected: such a run is compared with a baseline without them.
+#: Faults are planted to be detected: a run with faults is compared with a baseline without them.
 FAULTS = "faults"
 
-#: Variables that change the queueing and launching of operators, memory allocation, or the host's computing.
+#: Variables that affect the queueing and launching of operators, memory allocation, or the host's computing.
 VARIABLES = (
     *("TASK_QUEUE_ENABLE", "ASCEND_LAUNCH_BLOCKING", "COMBINED_ENABLE", "ACLNN_CACHE_LIMIT", "CPU_AFFINITY_CONF"),
     *("PER_STREAM_QUEUE", "STREAMS_PER_DEVICE", "MULTI_STREAM_MEMORY_REUSE", "HCCL_DETERMINISTIC"),
@@ -24,7 +24,7 @@ VARIABLES = (
 
 
 def differences(then: Settings, now: Settings) -> Iterator[str]:
-    """Yield the settings that differ, as in "TASK_QUEUE_ENABLE 1 then, not set now"."""
+    """Yield the settings that differ, e.g. "TASK_QUEUE_ENABLE 1 then, not set now"."""
     for name in sorted({*then, *now} - ({FAULTS} if not then.get(FAULTS) else set())):
         if (name in then, then.get(name)) != (name in now, now.get(name)):
             said = [str(each[name]) if name in each else "not set" for each in (then, now)]

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 #: Runs the work once.
 Call: TypeAlias = Callable[[], object]
-#: Prepares the work on a device: makes weights and inputs, untimed.
+#: Prepares the work on a device: creates weights and inputs, untimed.
 Make: TypeAlias = "Callable[[torch.device], Call]"
 
-#: A shorter round would mostly measure the clock and the synchronisation.
+#: In us. A shorter round would mostly measure the clock and the synchronisation.
 ROUND_US = 200.0
-#: A device is warm when the median of this many rounds is within STABLE of the previous ones'.
+#: A device is warm when the median of this many rounds is within STABLE of that of the previous ones.
 WARM_ROUNDS, STABLE = 5, 0.02
-#: Fewest and most rounds. The run log does not accept longer series.
+#: Least and greatest number of rounds. The run log does not accept longer series.
 FEWEST, MOST = 5, 10_000
 
 
@@ -61,12 +61,12 @@ class Rounds:
     peer: Call | None = None
     peers_us: list[float] = field(default_factory=list)
     device_us: list[float] = field(default_factory=list)
-    #: Prepares the work and its peer again; ``every`` is the number of rounds until then.
+    #: Prepares the work and its peer again, every ``every`` rounds.
     anew: Callable[[], tuple[Call, Call | None]] | None = None
     every: int = 0
 
     def before(self) -> None:
-        """Time the peer's round, and prepare the work again now and then."""
+        """Time the peer's round, and periodically prepare the work again."""
         if self.anew is not None and self.peers_us and len(self.peers_us) % self.every == 0:
             self.call, self.peer = self.anew()
         if self.peer is not None:
@@ -76,7 +76,7 @@ class Rounds:
             self.peers_us.append((time.perf_counter_ns() - start) / 1000 / self.calls)
 
     def run(self, *, between_events: bool = False) -> None:
-        """Run the work and wait for it; between events also timed by the device's own clock, if it has one."""
+        """Run the work and wait for it; ``between_events`` also times it by the device's own clock, if it has one."""
         events = self.device.events() if between_events else None
         if events:
             events[0].record()
@@ -91,12 +91,12 @@ class Rounds:
 
 
 def shares_the_host(device: Device) -> bool:
-    """Whether the device's work runs on the processor that the rest of the machine uses."""
+    """Return whether the device's work runs on the processor that the rest of the machine uses."""
     return device.emulated or device.kind == "cpu"
 
 
 def one_thread(device: Device) -> contextlib.AbstractContextManager[None]:
-    """Limit torch to one thread if the host computes: with more, other processes decide the time."""
+    """Limit torch to one thread if the host computes: with more, other processes determine the time."""
     from pytest_ascend.system import dispatching
 
     return dispatching.one_thread() if shares_the_host(device) else contextlib.nullcontext()
@@ -117,7 +117,7 @@ def time_rounds(
     if peer is not None:
         peer()
     rounds = Rounds(call=call, device=device, calls=_calls(call, device), peer=peer)
-    # After three tenths of the budget a device counts as warm anyway.
+    # After three tenths of the budget, the device counts as warm in any case.
     count = _count(_warm_up(rounds, budget_s * 0.3), budget_s, fewest)
     rounds.peers_us.clear()
     if preparations > 1:
@@ -142,7 +142,7 @@ def time_rounds(
 
 
 def _prepared(make: Make, device: Device) -> tuple[Call, Call | None]:
-    """Return the work on the device, and the peer: the same on the CPU if the device shares the processor."""
+    """Return the work on the device, and the peer: the same work on the CPU if the device shares the processor."""
     import torch
 
     has_peer = shares_the_host(device) and device.kind != "cpu"
@@ -175,14 +175,14 @@ def _first_us(call: Call, device: Device) -> float:
 def _calls(call: Call, device: Device) -> int:
     """Return the number of calls per round, from the quickest of a few; work that takes long is called once."""
     quickest_us = _first_us(call, device)
-    if quickest_us > 100 * ROUND_US:  # it is not called several times, however quick the next call may be
+    if quickest_us > 100 * ROUND_US:  # such work is called once, however quick the next call may be
         return 1
     quickest_us = min(quickest_us, _first_us(call, device), _first_us(call, device))
     return max(1, math.ceil(ROUND_US / quickest_us))
 
 
 def _warm_up(rounds: Rounds, budget_s: float) -> float:
-    """Run until consecutive rounds take equally long, and return the seconds of a round with its peer."""
+    """Run until consecutive rounds take equally long; return the seconds of a round, including its peer."""
     seconds: list[float] = []
     begin, is_warm = time.perf_counter(), False
     while not is_warm and time.perf_counter() - begin < budget_s:

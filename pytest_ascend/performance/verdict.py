@@ -44,8 +44,8 @@ Floats = NDArray[np.float64]
 class Estimate:
     """One run's result on a logarithmic scale, so that a difference of 0.05 is 5 %, and its standard error.
 
-    ``scale`` is what the logarithm is of: PAIRED or ALONE. Only estimates of one scale can be compared. ``pace`` is the
-    logarithm of the peer's own median in us, which shows how busy the machine was; 0 without a peer.
+    ``scale`` says what the logarithm was taken of: PAIRED or ALONE. Only estimates of one scale can be compared.
+    ``pace`` is the logarithm of the peer's own median in us, which shows how busy the machine was; 0 without a peer.
     """
 
     value: float
@@ -82,7 +82,7 @@ def _checked(times_us: Sequence[float]) -> Floats:
 
 
 def _quickest(values: Floats) -> float:
-    """Return the mean of the tenth of the rounds that counts without a peer."""
+    """Return the mean of the quickest tenth of the rounds, which counts without a peer."""
     return float(np.sort(values)[: max(1, round(len(values) * 0.1))].mean())
 
 
@@ -100,11 +100,11 @@ def _error(times: Floats) -> float:
 
 
 SLOWER, NOT_SLOWER, CANNOT_TELL = "slower", "not slower", "cannot tell"
-#: Share of runs in which some benchmark is called slower although none is.
+#: Share of runs in which some benchmark is reported slower although none is.
 ALARMS = 0.01
 #: The confidence of excluding a slow-down of the tolerance, and of detecting one of ``detectable``.
 CONFIDENCE = 0.95
-#: Smaller slow-downs are ignored, however certain: moving code in memory causes as much.
+#: Smaller slow-downs are ignored, however certain: moving code in memory has the same effect.
 NEGLIGIBLE = 0.02
 
 
@@ -121,8 +121,8 @@ class Answer:
     """The result of a comparison. Slow-downs are shares: 0.06 is 6 % slower, negative is faster.
 
     ``low`` and ``high`` are the ends of the slow-down's interval, with CONFIDENCE on each side; ``threshold`` is the
-    smallest slow-down that is called slower, ``detectable`` the smallest that is called so with CONFIDENCE; ``p_value``
-    is the probability of as much by noise alone.
+    smallest slow-down that is reported, ``detectable`` the smallest that is reported with CONFIDENCE; ``p_value`` is
+    the probability of as much by noise alone.
     """
 
     answer: str
@@ -138,7 +138,7 @@ class Answer:
         return {name: value for name, value in asdict(self).items() if name != "answer"}
 
     def confirmed_by(self, second: Answer) -> Answer:
-        """Combine with the answer of a second look: that one if it finds no slow-down, else the smaller of both."""
+        """Combine with a second answer: return that one if it finds no slow-down, else the smaller of both."""
         if second.p_value > 1 - CONFIDENCE or second.slowdown < NEGLIGIBLE:
             return second
         return replace(min(self, second, key=lambda each: each.slowdown), answer=SLOWER)
@@ -146,7 +146,7 @@ class Answer:
 
 def tail(t: float, degrees_of_freedom: float) -> float:
     """Return the probability of more than ``t`` by Student's distribution."""
-    from scipy import special  # here: it takes a tenth of the time in which a run starts
+    from scipy import special  # here: the import takes a tenth of the startup time of a run
 
     return float(special.stdtr(degrees_of_freedom, -t))
 
@@ -166,13 +166,13 @@ def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate)
     if not baseline or {each.scale for each in baseline} != {now.scale}:
         scales = sorted({each.scale for each in baseline}) or ["nothing"]
         raise UsageError(f"a {now.scale} cannot be compared with {', '.join(scales)}", hint="record the baseline again")
-    # The standard deviation of the difference is larger for a run disturbed more than the baseline's.
+    # The standard deviation of the difference is larger if the run was disturbed more than the baseline.
     usual = float(np.median([each.error for each in baseline]))
     disturbance = max(0.0, now.error**2 - usual**2)
     deviation = math.sqrt(noise.variance * noise.line.uncertainty(now.pace) + disturbance)
     difference, freedom = now.value - noise.line.at(now.pace), noise.degrees_of_freedom
     reach = quantile(CONFIDENCE, freedom) * deviation
-    # False alarms are shared out among all benchmarks.
+    # The false-alarm rate is divided among all benchmarks.
     threshold = max(quantile(1 - ALARMS / gate.benchmarks, freedom) * deviation, math.log1p(NEGLIGIBLE))
     return Answer(
         answer=_answer(difference, threshold, difference + reach, gate),
@@ -191,9 +191,9 @@ def _answer(difference: float, threshold: float, high: float, gate: Gate) -> str
     return NOT_SLOWER if high < math.log1p(gate.tolerance) else CANNOT_TELL
 
 
-#: Degrees of freedom in place of infinity, if all variances are equal.
+#: Degrees of freedom used for infinity, if all variances are equal.
 MANY = 1e6
-#: A smaller standard deviation is a clock's resolution.
+#: A smaller standard deviation only reflects a clock's resolution.
 LEAST_DEVIATION = 5e-4
 
 
@@ -226,19 +226,19 @@ class Noise:
 
 
 def line_through(runs: Sequence[Estimate]) -> Line:
-    """Fit a line to the runs of one benchmark; a level one if there are few, or of one pace."""
+    """Fit a line to the runs of one benchmark; a horizontal one if there are few, or if all have the same pace."""
     values, paces = np.array([each.value for each in runs]), np.array([each.pace for each in runs])
     level = Line(value=float(values.mean()), pace=float(paces.mean()), runs=len(runs))
     apart = paces - paces.mean()
     spread = float(apart @ apart)
-    # With few runs a slope is a guess.
+    # With few runs, a slope is a guess.
     if len(runs) < 6 or spread < len(runs) * LEAST_DEVIATION**2:
         return level
     return replace(level, slope=float(apart @ values) / spread, spread=spread)
 
 
 def noise_of(runs: Mapping[str, Sequence[Estimate]]) -> dict[str, Noise]:
-    """Return the noise of each benchmark from its estimates in several runs; one with fewer than two runs has none."""
+    """Return the noise of each benchmark from its estimates in several runs; none for one with fewer than two runs."""
     lines = {name: line_through(each) for name, each in runs.items() if len(each) >= 2}
     freedom = {name: line.runs - (2 if line.spread else 1) for name, line in lines.items()}
     own = {}
@@ -257,8 +257,8 @@ def noise_of(runs: Mapping[str, Sequence[Estimate]]) -> dict[str, Noise]:
 
 
 def _prior(variances: Sequence[float], freedoms: Sequence[int]) -> tuple[float, float]:
-    """Return the usual variance among these, with its degrees of freedom: none for a single one."""
-    from scipy import optimize, special  # here: it takes a tenth of the time in which a run starts
+    """Return the usual variance among these, with its degrees of freedom: none for a single variance."""
+    from scipy import optimize, special  # here: the import takes a tenth of the startup time of a run
 
     if len(variances) < 2:
         return variances[0], 0.0
@@ -266,7 +266,7 @@ def _prior(variances: Sequence[float], freedoms: Sequence[int]) -> tuple[float, 
     logs = np.log(variances) - special.digamma(halves) + np.log(halves)
     spread = float(np.var(logs, ddof=1) - special.polygamma(1, halves).mean())
     half_prior = MANY / 2
-    if spread > 2 / MANY:  # trigamma(half_prior) is the spread
+    if spread > 2 / MANY:  # trigamma(half_prior) equals the spread
         half_prior = optimize.brentq(lambda half: special.polygamma(1, half) - spread, 1e-9, MANY)
     usual = float(logs.mean() + special.digamma(half_prior)) - math.log(half_prior)
     return math.exp(usual), 2 * half_prior

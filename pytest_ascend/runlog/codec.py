@@ -1,7 +1,7 @@
-"""JSON that holds every float and nothing ambiguous.
+"""JSON that represents every float, without ambiguity.
 
 ``json`` writes bare NaN and Infinity, which other JSON readers reject, and silently accepts an object with a duplicate
-key. Here, a non-finite float is written as ``{"$float": "nan"}``, and anything ambiguous is refused.
+key. Here, a non-finite float is written as ``{"$float": "nan"}``, and anything ambiguous is rejected.
 """
 
 from __future__ import annotations
@@ -41,39 +41,39 @@ def encode(value: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """Write ``value`` as one line of ASCII. Raises TypeError or ValueError for anything but builtins."""
+    """Return ``value`` as one line of ASCII. Raises TypeError or ValueError for anything but builtins."""
     return json.dumps(encode(value), allow_nan=False, separators=(",", ":"))
 
 
 def loads(text: str) -> Any:
-    """Read what :func:`dumps` wrote. Raises ValueError for anything else, as :func:`strict_json` does."""
+    """Parse the output of :func:`dumps`. Raises ValueError for anything else, as :func:`strict_json` does."""
     return strict_json(text, objects=_object)
 
 
-#: The last key of each line in a chained log: the digest of the line before.
+#: The last key of each line in a chained log: the digest of the previous line.
 _NAMED = re.compile(rb',\s*"previous":\s*"([0-9a-f]{64})"\s*}\s*$')
 
 
 def digest_of(text: bytes) -> str:
-    """Return the SHA-256 of a line without its end, by which the next one names it."""
+    """Return the SHA-256 of a line without its end, by which the next line names it."""
     return hashlib.sha256(text).hexdigest()
 
 
 def chained(text: bytes, previous: str) -> bytes:
-    """Return a line of JSON with the digest of the line before it as its last key."""
+    """Return a line of JSON with the digest of the previous line as its last key."""
     return b'%s,"previous":"%s"}' % (text[:-1], previous.encode())
 
 
 def previous_of(text: bytes) -> str:
-    """Return the digest of the line before that a line names, "" if it names none."""
+    """Return the digest of the previous line as named in a line, "" if it names none."""
     found = _NAMED.search(text[-200:])
     return found[1].decode() if found else ""
 
 
 def line(value: msgspec.Struct) -> bytes:
-    """Return a line of the log, without its end. Raises ValueError or TypeError for what :func:`parsed` refuses."""
+    """Return a line of the log, without its end. Raises ValueError or TypeError if :func:`parsed` would reject it."""
     kind = type(value)
-    with contextlib.suppress(ValueError):  # surrogates, and NaN in place of which msgspec writes null
+    with contextlib.suppress(ValueError):  # surrogates, and NaN, for which msgspec writes null
         text = msgspec.json.encode(value)
         if msgspec.json.decode(text, type=kind) == value:
             return _ascii(text)
@@ -83,15 +83,15 @@ def line(value: msgspec.Struct) -> bytes:
 
 
 def parsed(text: bytes, kind: type[T], name: str) -> T:
-    """Read JSON as a ``kind``, whose types define the bounds; ``name`` is its name in messages.
+    """Parse JSON as a ``kind``, whose types define the bounds; ``name`` is its name in messages.
 
-    Raises ValueError as :func:`loads` does, and for a field of another form, by its path.
+    Raises ValueError as :func:`loads` does, and for a field of another type, by its path.
     """
     if len(text) > VALUES_LIMIT and text.count(b",") + text.count(b"[") + text.count(b"{") > VALUES_LIMIT:
         raise ValueError(f"more than {VALUES_LIMIT} values")
     with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
         found = msgspec.json.decode(text, type=kind)
-        # It is exactly what this version would write: no duplicate or unknown key, no deep nesting.
+        # It must be exactly what this version would write: no duplicate or unknown key, no deep nesting.
         encoded, before = _ascii(msgspec.json.encode(found)), previous_of(text)
         if (chained(encoded, before) if before else encoded) == text:
             return found
@@ -106,14 +106,14 @@ def _ascii(text: bytes) -> bytes:
 
 
 def converted(data: Any, kind: type[T], name: str) -> T:
-    """Return builtins as a ``kind``. Raises ValueError for a field of another form, by its path after ``name``."""
+    """Convert builtins to a ``kind``. Raises ValueError for a field of another type, by its path after ``name``."""
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise ValueError(_explained(str(error), name)) from None
 
 
-#: msgspec's names of types, and plain ones.
+#: msgspec's names of types -> plain names.
 _WORDS = {
     "`bool | int | float | str | null`": "text, a number, true, false or null",
     "`int | float | null`": "a number or null",
@@ -136,7 +136,7 @@ def _explained(message: str, name: str) -> str:
         return f"{name}{place}.{missing[1]}: missing"
     if choices := re.fullmatch(r"Expected `str` matching regex '\\\\A\(\?:(.+)\)\\\\Z'", problem):
         return f"{name}{place}: expected one of {choices[1].replace('|', ', ')}"
-    if problem.startswith("."):  # of a __post_init__, which knows the field
+    if problem.startswith("."):  # from a __post_init__, which names the field
         return f"{name}{place}{problem}"
     for theirs, ours in _WORDS.items():
         problem = problem.replace(theirs, ours)
@@ -155,9 +155,9 @@ def _object(pairs: list[tuple[str, Any]]) -> Any:
 
 
 def for_script(value: Any) -> str:
-    """Write ``value`` as JSON that may stand inside a script element: it cannot end it, begin a comment or a tag.
+    """Return ``value`` as JSON that is safe inside a script element: it cannot end it, or begin a comment or a tag.
 
-    Raises ValueError for non-finite floats, which JavaScript's reader would reject.
+    Raises ValueError for non-finite floats, which JavaScript's parser would reject.
     """
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029\x7f":

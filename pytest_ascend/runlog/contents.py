@@ -1,4 +1,4 @@
-"""The schema of a run log, written once. msgspec checks what is read against these types."""
+"""The schema of a run log, defined once. msgspec checks what is read against these types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_ascend.records.record import ResultRecord
 SCHEMA = 4
 #: Schemas that can be read.
 SCHEMAS = (1, 2, 3, 4)
-#: How the lines of a log are chained: each names the SHA-256 of the one before it.
+#: How the lines of a log are chained: each contains the SHA-256 of the previous one.
 CHAIN = "sha256"
 
 FULL = "full"
@@ -36,7 +36,7 @@ def digest(case_ids: Iterable[str]) -> str:
 
 
 class Selection(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether the manifest has all cases of the level. ``reason`` says what narrowed it ("-k relu")."""
+    """Whether the manifest has all cases of the level. ``reason`` says what restricted it ("-k relu")."""
 
     kind: Kind
     reason: str = ""
@@ -73,7 +73,7 @@ class Found(_Found, total=False):
 
 
 class DoctorReport(TypedDict, total=False):
-    """What the doctor found before the run (see :class:`pytest_ascend.doctor.findings.Diagnosis`)."""
+    """The doctor's report before the run (see :class:`pytest_ascend.doctor.findings.Diagnosis`)."""
 
     machine: str
     components: list[dict[str, Nested]]
@@ -94,7 +94,7 @@ class Part(Struct, frozen=True, kw_only=True):
 
 
 class _Dated(Struct, frozen=True):
-    """A line with a time, which can be compared."""
+    """A line with a time at which it was written."""
 
     def __post_init__(self) -> None:
         name = next(each for each in ("started", "finished", "at") if each in self.__struct_fields__)
@@ -131,7 +131,7 @@ class Header(_Dated, frozen=True, kw_only=True, omit_defaults=True, tag_field="t
     merged: Annotated[tuple[Part, ...], Meta(max_length=10_000)] = ()
 
     def each_case_once(self) -> Header:
-        """Return the header. Raises ValueError for a case twice in the manifest."""
+        """Return the header. Raises ValueError if a case is in the manifest twice."""
         known: set[str] = set()
         for case in self.manifest:
             if case.id in known:
@@ -158,13 +158,13 @@ class Footer(_Dated, frozen=True, kw_only=True, tag_field="type", tag="footer"):
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """An event beside the records. Each kind has its own type."""
+    """An event between the records. Each kind has its own type."""
 
     type: Literal["event"] = field(default_factory=lambda: "event")
 
 
 class Attempted(Event, frozen=True, kw_only=True, tag="attempt"):
-    """An attempt that another one followed (see :class:`pytest_ascend.records.record.AttemptRecord`)."""
+    """An attempt that was followed by another (see :class:`pytest_ascend.records.record.AttemptRecord`)."""
 
     case: str
     card: str
@@ -176,7 +176,7 @@ class Attempted(Event, frozen=True, kw_only=True, tag="attempt"):
 
 
 class Lost(Event, frozen=True, kw_only=True, tag="lost"):
-    """Cases of which nothing is known because of an infrastructure failure."""
+    """Cases without a record because of an infrastructure failure."""
 
     cases: tuple[str, ...]
     reason: str
@@ -192,7 +192,7 @@ class SelfTest(Event, frozen=True, kw_only=True, tag="self-test"):
 
 
 class FormerSelfTest(SelfTest, frozen=True, kw_only=True, tag="canaries"):
-    """A self-test as logs of schemas 1 and 2 call it."""
+    """A self-test in logs of schemas 1 and 2."""
 
 
 class Quarantined(Event, frozen=True, kw_only=True, tag="quarantined"):
@@ -224,7 +224,7 @@ class _Numbered(TypedDict):
 
 
 class CardStatus(_Numbered, total=False):
-    """One card in every numbering, and how npu-smi saw it (:func:`pytest_ascend.environment.identity.observed`)."""
+    """One card in every numbering, and its state in npu-smi (:func:`pytest_ascend.environment.identity.observed`)."""
 
     logical: Whole
     physical: Whole
@@ -236,14 +236,14 @@ class CardStatus(_Numbered, total=False):
 
 
 class Cards(Event, frozen=True, kw_only=True, tag="cards"):
-    """The cards of the run, ``when`` it was "before" or "after" it."""
+    """The cards of the run; ``when`` is "before" or "after"."""
 
     when: str
     cards: tuple[CardStatus, ...]
 
 
 class TimeStamped(Event, frozen=True, kw_only=True, tag="time-stamp"):
-    """The ``answer`` of a time-stamp authority (RFC 3161, base64) about the line before, by its ``digest``.
+    """The ``answer`` of a time-stamp authority (RFC 3161, base64) about the previous line, by its ``digest``.
 
     Without an answer it is "", and ``reason`` says why.
     """
@@ -268,7 +268,7 @@ Line: TypeAlias = Header | ResultRecord | Event | Footer
 class Run:
     """A run log in memory, from which pages, terminal summaries and comparisons are made.
 
-    ``ended`` says whether the run ended by itself; ``path`` is the file, "" for none. ``lines`` has the line of each
+    ``ended`` says whether the run finished normally; ``path`` is the file, "" for none. ``lines`` has the line of each
     record in the file, if it was read. ``broken`` is the first line that does not continue the chain of hashes, 0 for
     none; ``head`` is the digest of the last line.
     """
@@ -285,7 +285,7 @@ class Run:
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Return, by case id, the infrastructure failures because of which there is no record."""
+        """Return, by case id, the infrastructure failures that left cases without a record."""
         known = {record.case.id for record in self.records}
         found = (event for event in self.events if isinstance(event, Lost))
         return {case: event.reason for event in found for case in event.cases if case not in known}

@@ -1,4 +1,4 @@
-"""Read a run log that anybody may have written, cut or altered."""
+"""Read a run log, which may have been written, cut or altered by anybody."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ R = TypeVar("R", "ResultRecord", "ResultRecord | PlainPass")
 HEADER_LIMIT_BYTES = 64 * 2**20
 #: A record with 400 compared tensors needs about 200 KB.
 RECORD_LIMIT_BYTES = 4 * 2**20
-#: Records and events together: twenty times what the largest run is expected to hold.
+#: Records and events together: twenty times the expected size of the largest run.
 RECORDS_LIMIT = 200_000
-#: More than a log of that many records needs, at their usual size.
+#: More than a log with this many records needs, at their usual size.
 SIZE_LIMIT_BYTES = 2**31
 
 _RERUN = "run the suite again; the page cannot be made from a log that cannot be trusted"
@@ -39,8 +39,8 @@ def read(path: Path) -> Run:
     """Read the run log ``path``.
 
     A log without footer, with fewer records than its manifest, or with a broken chain of hashes is returned too. Raises
-    RunLogError, naming file and line, for a log that is missing, damaged, cut within a line, of another schema, or has
-    a case twice or one that is not in its manifest.
+    RunLogError, naming file and line, for a log that is missing, damaged, cut within a line, of another schema, or in
+    which a case occurs twice or is not in the manifest.
     """
     with opened(path) as file:
         return LogReader(path, file).run()
@@ -71,9 +71,9 @@ def whole_part(path: Path) -> tuple[Run, int] | None:
 
 
 def recorded(folder: Path, stack: Stack | None = None) -> dict[str, float]:
-    """Return the duration of each case in the last run of a report folder, in seconds; nothing without one.
+    """Return the duration of each case in the last run of a report folder, in seconds; empty without one.
 
-    With a ``stack``, a run of another stack does not count: a case of a second there may be compiled for a minute here.
+    With a ``stack``, a run of another stack is ignored: a case of a second there may need a minute of compilation here.
     """
     try:
         found = whole_part(folder / "run.jsonl")
@@ -114,8 +114,8 @@ class LogReader:
 
     @without_garbage_collection()
     def run(self) -> Run:
-        """Read all lines, in their order."""
-        records = tuple(self._records(_after_header))  # first, since reading them fills the lines
+        """Read all lines in order."""
+        records = tuple(self._records(_after_header))  # first, since reading records fills the lines
         return self.run_of(records, tuple(self.lines))
 
     def run_of(self, records: tuple[ResultRecord, ...], lines: tuple[int, ...] = ()) -> Run:
@@ -133,9 +133,9 @@ class LogReader:
         )
 
     def outlines(self, measured: str = "") -> Iterator[ResultRecord | PlainPass]:
-        """Read the lines after the header, but not the figures of cases that passed by comparisons.
+        """Read the lines after the header, without the figures of cases that passed by comparisons.
 
-        Measurements are read of cases whose ids begin with ``measured``.
+        Measurements are read for cases whose ids begin with ``measured``.
         """
 
         def outline(text: bytes) -> ResultRecord | PlainPass | Event | Footer:
@@ -211,13 +211,13 @@ class _Beginning(msgspec.Struct):
 def _beginning(line: bytes) -> _Beginning:
     try:
         return msgspec.json.decode(line, type=_Beginning)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # as of a lone surrogate, which JSON may hold
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # e.g. for a lone surrogate, which JSON may hold
         data = codec.loads(line.decode())
         return _Beginning(data.get("type"), data.get("schema")) if isinstance(data, dict) else _Beginning()
 
 
 def _header(line: bytes, cases: bytes) -> Header:
-    """Parse the first line; equal lists of ``cases``, as most logs of a history have, are parsed once."""
+    """Parse the first line; equal lists of ``cases``, as in most logs of a history, are parsed once."""
     if cases and line.count(cases) == 1:
         header = codec.parsed(line.replace(cases, b"[]"), Header, "header")
         return msgspec.structs.replace(header, manifest=_manifest(cases)).each_case_once()
@@ -236,7 +236,7 @@ class _Agrees(msgspec.Struct, frozen=True):
 
 
 class PlainPass(msgspec.Struct, frozen=True, kw_only=True):
-    """A record of which a page on many runs shows no more than that it passed."""
+    """A record of which a page on many runs shows only that it passed."""
 
     case: _Named
     outcome: Literal["passed"]
@@ -271,5 +271,5 @@ def _after_header(text: bytes) -> ResultRecord | Event | Footer:
 
 
 def broken_chain(line: int) -> str:
-    """Return where the chain of a log is broken."""
+    """Return a message that says where the chain of a log is broken."""
     return f"Line {line} does not continue the chain of hashes: it, or a line before it, was altered, removed or moved."

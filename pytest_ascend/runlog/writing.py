@@ -1,6 +1,6 @@
-"""Write a run log: a header, one line per case, a footer, each given to the system before the next.
+"""Write a run log: a header, one line per case, a footer, each passed to the system before the next.
 
-A crash of the process or the driver loses at most the case that was running, one of the whole machine also what was
+A crash of the process or the driver loses at most the running case; a crash of the whole machine also loses lines
 written within SYNC_S.
 """
 
@@ -29,9 +29,9 @@ from pytest_ascend.runlog.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES,
 from pytest_ascend.system.errors import RunLogError, as_error
 
 __all__ = ["RunLog", "read"]
-#: Longest ``detail`` that is written; a longer one keeps both ends.
+#: Longest ``detail`` that is written in full; a longer one keeps both ends.
 DETAIL_LIMIT_CHARACTERS = 200_000
-#: Seconds within which lines are forced to the disk together: each time takes as long as most cases, and cards wait.
+#: Seconds after which lines are flushed to disk together: each flush takes as long as most cases, and cards wait.
 SYNC_S = 0.2
 #: Options that affect results.
 DECIDING_OPTIONS = (
@@ -54,15 +54,15 @@ class RunLog:
         self.last_line, self.head = b"", run.head
         self._records = list(run.records)
         self._events = list(run.events)
-        #: The ids of the cases that have no record yet.
+        #: The ids of cases without a record.
         self.waiting = {case.id for case in run.header.manifest} - {record.case.id for record in run.records}
 
     @classmethod
     def create(cls, path: Path, header: Header, *, durable: bool = True) -> RunLog:
         """Begin the log ``path``; an earlier one is kept beside it as previous-NAME, and older ones by number.
 
-        Raises RunLogError if another run is writing there, the folder cannot be written, or the header is
-        malformed (a case twice in the manifest). A log that is not ``durable`` is not forced to disk.
+        Raises RunLogError if another run is writing there, the folder cannot be written, or the header is malformed (a
+        case twice in the manifest). A log that is not ``durable`` is not flushed to disk.
         """
         try:
             header = structs.replace(header.each_case_once(), chain=CHAIN, schema=SCHEMA)
@@ -87,7 +87,7 @@ class RunLog:
     def resume(cls, path: Path, header: Header) -> RunLog:
         """Continue the log ``path`` without its footer and an incomplete last line; begin it if there is none.
 
-        Raises RunLogError for the log of another run than ``header`` describes, and as :meth:`create` and ``read`` do.
+        Raises RunLogError if ``header`` describes another run than the log, and as :meth:`create` and ``read`` do.
         """
         with _locked(path) as lock:
             if found := whole_part(path):
@@ -103,8 +103,8 @@ class RunLog:
         """Write the record of one case, and return it as written.
 
         A record that cannot be written (too long, not builtins) becomes ``errored`` with the reason, so that the run
-        continues and no case is lost silently. Raises RunLogError for a case that has a record, or
-        that is not in the manifest.
+        continues and no case is lost silently. Raises RunLogError for a case that already has a record, or that is not
+        in the manifest.
         """
         case_id, detail, half = record.case.id, record.detail, DETAIL_LIMIT_CHARACTERS // 2
         if case_id not in self.waiting:
@@ -129,7 +129,7 @@ class RunLog:
         return record
 
     def note(self, event: Event) -> None:
-        """Write an event. Raises RunLogError if a reader would refuse it."""
+        """Write an event. Raises RunLogError if a reader would reject it."""
         if isinstance(event, Attempted):
             event = structs.replace(event, detail=event.detail[:DETAIL_LIMIT_CHARACTERS])
         try:
@@ -145,14 +145,14 @@ class RunLog:
         return Run(header=self.header, records=records, path=str(self.path), ended=ended, events=events)
 
     def finish(self, footer: Footer) -> None:
-        """Write the footer and close the log. Without it a log says that its run was stopped before its end."""
+        """Write the footer and close the log. A log without one belongs to a run that was stopped before its end."""
         try:
             self._write(_line(footer, RECORD_LIMIT_BYTES, self.path))
         finally:
             self.close()
 
     def close(self) -> None:
-        """Close the log. Does nothing when called again. Raises RunLogError if the disk does not take its end."""
+        """Close the log. Does nothing when called again. Raises RunLogError if the disk does not accept its end."""
         file, self._file = self._file, -1
         with _as_run_log_error(self.path):
             try:
@@ -164,7 +164,7 @@ class RunLog:
                 self._lock.release()
 
     def _write(self, line: bytes) -> None:
-        """Write the whole line or none of it, as far as the disk allows, with the hash of the line before."""
+        """Write the whole line or none of it, as far as the disk allows, with the hash of the previous line."""
         if self._file < 0:
             raise RunLogError(f"the run log {self.path} is closed", path=str(self.path), hint="begin a new run")
         before, written = os.fstat(self._file).st_size, line[:-1]
@@ -197,14 +197,14 @@ def _line(data: Line, limit_bytes: int, path: Path) -> bytes:
 
 
 def _as_run_log_error(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Turn what the system refuses into RunLogError."""
+    """Turn errors of the operating system into RunLogError."""
     hint = "free space, or choose a folder that can be written: --ascend-report=DIR"
     return as_error(f"cannot write the run log {path}", hint, raises=partial(RunLogError, path=str(path)))
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[FileLock]:
-    """Lock the folder for this run, without waiting; release it where its log cannot be opened."""
+    """Lock the folder for this run, without waiting; release it if its log cannot be opened."""
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     with _as_run_log_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
