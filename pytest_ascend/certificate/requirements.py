@@ -1,5 +1,4 @@
-"""Why a run cannot be certified. Each reason is one small function; all are evaluated, to report all reasons at
-once."""
+"""Why a run cannot be certified: one small function per reason, all evaluated to report every reason at once."""
 
 from __future__ import annotations
 

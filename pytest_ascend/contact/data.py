@@ -1,4 +1,4 @@
-"""Turns a kit, which anybody may have written, into the project's data on a chip."""
+"""Turns a kit, which may come from anybody, into the project's data on a chip."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import UsageError, as_error, with_type
 from pytest_ascend.system.files import VALUES_LIMIT, count_values, open_regular, read_regular, strict_json, write_file
 
-#: A kit has some hundred text files of a few MiB together; more is not a kit.
+#: A kit has a few hundred text files with a few MiB in total; anything larger is not a kit.
 MOST_FILES, MOST_BYTES, MOST_LINES = 1000, 32 * 2**20, 200_000
 _OPERATOR = re.compile(r"[A-Za-z_0-9.]{1,80}")
 
@@ -115,7 +115,7 @@ def _number(value: Any) -> float | None:
 def _dtypes(answers: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
     """Return what computes each dtype ("npu", "cpu", "" for nothing), by ``operators`` of the suite and ``aten`` ones.
 
-    The result of a suite's operator counts for a torch operator if it calls only that one; a refusal counts for the
+    The result of a suite's operator counts for a torch operator if it calls only that one; a rejection counts for the
     last one called. A call that succeeds takes precedence over one that does not.
     """
     by_name: dict[str, dict[str, str]] = {}
@@ -157,7 +157,7 @@ def _deviations(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dic
 
 
 def _codes(kit: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the error codes found anywhere, whether the tables know each, and a line that contains it."""
+    """Return all error codes found, whether the tables know each, and a line that contains it."""
     texts = (value if isinstance(value, str) else json.dumps(value, indent=1) for value in kit.values())
     lines = "\n".join(texts)[: 2**24].replace("\\n", "\n").splitlines()[:MOST_LINES]
     found: dict[str, dict[str, Any]] = {}
@@ -171,7 +171,7 @@ def _codes(kit: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def confirm(data: Mapping[str, Any], baselines: Path, today: date) -> tuple[int, list[str]]:
     """Mark in ``baselines/expectations.json`` what a chip confirmed; return the number of cases, and what to check.
 
-    Adds for each confirmed cause an entry for the chip with its cases, behind the cause's own. Cases that passed
+    For each confirmed cause, an entry for the chip with its cases is added after the cause's own. Cases that passed
     despite an expected deviation are proposed for removal, which a person has to decide. Raises UsageError if the file
     cannot be read.
     """
@@ -199,7 +199,7 @@ def confirm(data: Mapping[str, Any], baselines: Path, today: date) -> tuple[int,
         entry = {**causes[places[-1]], **of_chip}
         if is_confirmed:
             mine.update(entry)
-        else:  # behind the cause's own
+        else:  # after the cause's own
             causes.insert(places[-1] + 1, entry)
         count += len(seen)
     write_file(path, _text_of(document))

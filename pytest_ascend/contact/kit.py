@@ -43,7 +43,7 @@ _output = partial(click.option, "-o", "--output", type=PATH, show_default=True)
 _DEVICES = click.Choice(["auto", "npu", "emulated"])
 #: npu-smi queries each device in turn, and hangs if a driver does.
 SMI_S = 10.0
-#: On a machine with sixteen devices, the first gets every query, the others the most important ones, within this time.
+#: With sixteen devices, the first gets every query, the others the most important ones, within these seconds.
 ALL_SMI_S = 60.0
 _OF_OTHERS = ("board", "common", "health", "usages", "memory")
 _OF_FIRST = (*_OF_OTHERS, *("power", "temp", "product", "ecc", "volt", "flash", "proc-mem", "pcie-err", "topo"))
@@ -64,16 +64,16 @@ DEADLINES_S: Mapping[str, float] = {
     "special": 60,
     "ulps": 90,
 }
-#: More of them, after the run of level smoke, which is more valuable.
+#: Further steps, after the run of level smoke, which is more valuable.
 LAST_S: Mapping[str, float] = {
     "recovery": 90,
     **dict.fromkeys(("error-index", "error-memory", "error-dtype", "error-device"), 60),
 }
-#: The limit of the whole in seconds; what does not fit is left out, and marked so.
+#: The total limit in seconds; steps that do not fit are left out, and marked so.
 WHOLE_S = 600.0
-#: The limit of the run of level smoke, and the seconds that are kept for the steps after it.
+#: The limit of the run of level smoke, and the seconds reserved for the steps after it.
 SMOKE_S, FOR_LAST_S = 150.0, 110.0
-#: How often a list of questions is started: each time, the question at which the last process died is skipped.
+#: How often a list of questions is restarted, each time after the question at which the last process died.
 MOST_DEATHS = 10
 #: Seconds of a step that are reserved for its end.
 ENDING_S = 10.0
@@ -103,7 +103,7 @@ class Kit:
 
     @property
     def left_s(self) -> float:
-        """Return the seconds left of the whole."""
+        """Return the seconds left of the total limit."""
         return WHOLE_S - (time.monotonic() - self.began)
 
     def step(self, name: str, limit_s: float) -> Answer:
@@ -114,7 +114,7 @@ class Kit:
     def ask(self, name: str, command: list[str], limit_s: float) -> Answer:
         """Run one step in a child process; however it ends, that is an answer.
 
-        If the process dies at a question of a list, another continues with the next.
+        If the process dies at a question of a list, another one continues with the next.
         """
         began, end = time.monotonic(), time.monotonic() + min(limit_s, self.left_s)
         deaths: list[str] = []
@@ -134,7 +134,7 @@ class Kit:
         return self.add(Answer(name=name, status=status, data=data, output="\n".join(deaths) or output), began)
 
     def look(self, name: str, work: Callable[[], Any]) -> None:
-        """Run something that needs no device, and so no child process."""
+        """Run something that needs no device, and therefore no child process."""
         began = time.monotonic()
         try:
             answer = Answer(name=name, status="done", data=work())
@@ -143,7 +143,7 @@ class Kit:
         self.add(answer, began)
 
     def add(self, answer: Answer, began: float) -> Answer:
-        """Store an answer to a question asked at ``began`` (``time.monotonic``), and report it."""
+        """Store an answer to a question started at ``began`` (``time.monotonic``), and report it."""
         answer.seconds = time.monotonic() - began
         self.answers.append(answer)
         self.say(f"{answer.name}: {answer.status}, {answer.seconds:.1f} s")
@@ -239,7 +239,7 @@ def clock(environ: Mapping[str, str], work: Callable[[], object]) -> dict[str, A
         while not working.done():
             time.sleep(_WARM_S if "loaded" not in found else 1.0)
             text = run(command, environ, SMI_S).text
-            if not working.done():  # keep the last output during the work: it imports torch first
+            if not working.done():  # keep the last output during the work, which begins by importing torch
                 found["loaded"] = text
         working.result()
     return found
@@ -302,7 +302,7 @@ def page(about: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], log: st
     """Return the page: ``about`` describes the kit, ``answers`` are its steps, ``log`` is that of the run."""
     steps = []
     for each in answers:
-        # The beginning of an answer; what level smoke came to; without either, the last line that was printed.
+        # The beginning of an answer; the result of level smoke; without either, the last line that was printed.
         last = (line.strip() for line in reversed(each["output"].splitlines()))
         beginning, whole = next(filter(None, last), "")[:400], ""
         if each["data"] is not None:

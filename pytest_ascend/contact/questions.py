@@ -1,4 +1,4 @@
-"""Questions on operators: dtypes, bits, and behaviour on errors."""
+"""Questions about operators: dtypes, bits, and behaviour on errors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _call(name: str, x: Any) -> Any:
 
 
 def dtypes() -> Questions:
-    """Call every operator of the suite once in each dtype: what computes it, or what the error says."""
+    """Call every operator of the suite once in each dtype: return what computes it, or the error."""
     operators = module("suites.ops.table").OPERATORS
     for dtype in DTYPES:
         for operator in operators.values():
@@ -88,7 +88,7 @@ def _taken(operator: Any, dtype: str) -> dict[str, Any]:
             torch.Tensor, lambda x: x.to(dtype_asked) if x.dtype == real_dtype else x, (args, kwargs)
         )
 
-    def on_cpu() -> str:  # if that fails too, it says nothing about the device
+    def on_cpu() -> str:  # if that also fails, it says nothing about the device
         operator.function(*args, **kwargs)
         return "taken"
 
@@ -105,7 +105,7 @@ def _taken(operator: Any, dtype: str) -> dict[str, Any]:
 
 
 def determinism() -> Questions:
-    """Compute the same eight times, with determinism off, on and off again, at two sizes, each in a new thread.
+    """Run the same computation eight times, with determinism off, on and off again, at two sizes, each in a new thread.
 
     The answer is the number of different results.
     """
@@ -168,7 +168,7 @@ def _listed(work: Callable[[], Any]) -> Any:
 
 
 def _bits(allow_hf32: bool) -> Any:
-    """Multiply 1 + 2^-8 ... 1 + 2^-23 by 1 as matrices; what remains beside 1 shows how many bits the inputs keep."""
+    """Multiply 1 + 2^-8 ... 1 + 2^-23 by 1 as matrices; the difference from 1 shows how many bits the inputs keep."""
     with for_now(partial(setattr, torch.npu.matmul, "allow_hf32"), allow_hf32, False):
         one = torch.ones(1, 1).npu()
         numbers = [1 + 2.0**-bits for bits in range(8, 24)]
@@ -183,12 +183,12 @@ def ulps() -> Questions:
 
 
 def _histogram(name: str, text: str) -> Any:
-    """Return how many points are 0, 1, 2 ... ulps off; 64 stands for more. Raises what the device does."""
+    """Return how many points are 0, 1, 2 ... ulps off; 64 stands for more. Raises the device's errors."""
     dtype = getattr(torch, text)
     integer, lowest = (torch.int32, -(2**31)) if text == "float32" else (torch.int16, -(2**15))
     low, high = (1.01, 9.0) if name == "acosh" else (0.01, 0.99)
     x = torch.linspace(low, high, 4096, dtype=torch.float64).to(dtype)
-    ordered = []  # the bits of both as whole numbers in the order of the values, one apart for each ulp
+    ordered = []  # the bits of both as integers in the order of the values, one ulp apart
     for each in (_call(name, x.npu()).cpu(), _call(name, x.double())):
         bits = torch.nan_to_num(each.to(dtype)).view(integer).to(torch.int64)
         ordered.append(torch.where(bits < 0, lowest - bits, bits))
@@ -226,7 +226,7 @@ def load() -> dict[str, Any]:
 
 
 STEPS: Mapping[str, Callable[[], dict[str, Any]]] = {
-    # Rows and a card that do not exist, more memory than there is, a product in a dtype that no NPU takes.
+    # Rows and a card that do not exist, more memory than there is, a product in a dtype that no NPU supports.
     "error-index": partial(_error, lambda: torch.ones(4, 4, device="npu")[torch.tensor([9], device="npu")]),
     "error-memory": partial(_error, lambda: torch.empty(2**44, dtype=torch.uint8, device="npu")),
     "error-dtype": partial(
@@ -240,9 +240,9 @@ LISTS: Mapping[str, Callable[[], Questions]] = {each.__name__: each for each in 
 
 
 def main(name: str, notebook: str, end: str) -> None:
-    """Tell the answer of one step, or write those of a list to the notebook."""
-    importlib.import_module("torch_npu")  # torch does not load it by itself here
-    if name in LISTS:  # whatever a dead device raises is the finding
+    """Print the answer of one step, or write those of a list to the notebook."""
+    importlib.import_module("torch_npu")  # torch does not autoload it here
+    if name in LISTS:  # any exception of a dead device is a finding
         Notebook(Path(notebook)).work(LISTS[name](), float(end), lambda: str(answered(lambda: known_answer("npu"))))
     tell({} if name in LISTS else STEPS[name]())
 

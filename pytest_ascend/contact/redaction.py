@@ -15,8 +15,8 @@ from getpass import getuser
 from pathlib import Path
 from typing import Any
 
-#: Names of persons or machines that equal such a word are removed from paths and addresses only: the kit itself is
-#: full of these words.
+#: Names of persons or machines that equal such a word are only removed from paths and addresses: the kit itself is full
+#: of these words.
 _COMMON = {
     *("admin", "ascend", "build", "bus", "card", "chip", "cpu", "data", "davinci", "device", "docker", "dev", "done"),
     *("driver", "failed", "home", "host", "huawei", "late", "local", "localhost", "model", "node", "npu", "pytest"),
@@ -24,7 +24,7 @@ _COMMON = {
 }
 _STRUCK_OUT = "[struck out]"
 
-#: The text behind these names, up to the end of the line or text, is private.
+#: The text after these names, up to the end of the line or text, is private.
 _KEY = r"""\b (?: (?:product[ _-]?)? serial [ _-]? (?:number|num|no\.?|id)? | sn | chip[ _-]?sn | uuid | guid
     | [nv]? die [ _-]? id | asset [ _-]? tag | bar ?code | (?:node|host|user|machine|login) [ _-]? name
     | mac (?:[ _-]? addr (?:ess)?)? | passw (?:or)? d | secret | token | api[ _-]?key ) \b"""
@@ -36,13 +36,13 @@ _PATTERNS = (
     (_KEYED, rf"\1{_STRUCK_OUT}"),
     (re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*"), "[address]"),
     (re.compile(r"\b(?:[0-9a-fA-F]{2}([:-]))(?:[0-9a-fA-F]{2}\1){4}[0-9a-fA-F]{2}\b"), "[address]"),
-    # systemd writes the UID of a pod with underscores, behind "pod".
+    # systemd writes the UID of a pod with underscores, after "pod".
     (re.compile(r"[0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}(?![0-9a-fA-F])"), "[id]"),
     (re.compile(r"(?<=[/-])[0-9a-f]{64}(?![0-9a-f])"), "[id]"),
     (re.compile(r"(/(?:home|Users)/)(?:[^/\s\"':;,\\]|\\u[0-9a-f]{4})+"), r"\1[user]"),
     (re.compile(r"\b[\w-]+(?:\.[\w-]+)*\.(?:local|internal|lan|corp|intra|svc|cluster)\b"), "[host]"),
 )
-#: Sites that say nothing about who mentions them.
+#: Sites that do not identify those who mention them.
 _KNOWN_SITES = re.compile(
     r"(?:[\w-]+\.)*(?:github\.com|gitee\.com|gitcode\.com|hiascend\.com|huawei\.com|pytorch\.org|python\.org|pypi\.org"
     r"|debian\.org|ubuntu\.com|openeuler\.org|w3\.org|readthedocs\.io)"
@@ -56,7 +56,7 @@ _COLONS = re.compile(r"(?<![\w:.])[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?:%
 class Redaction:
     """Removes names and addresses: of this machine, its users and its folders, and anything that looks like one.
 
-    ``texts`` are all texts of a kit: what one of them calls a version is not an address in another.
+    ``texts`` are all texts of a kit: a version in one of them is not an address in another.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -64,9 +64,9 @@ class Redaction:
         # People's home folders, longest first; then names of machines and of people.
         people: list[pwd.struct_passwd] = []
         with contextlib.suppress(OSError):
-            people = [each for each in pwd.getpwall() if 1000 <= each.pw_uid < 65534]  # people, and not nobody
+            people = [each for each in pwd.getpwall() if 1000 <= each.pw_uid < 65534]  # people, excluding nobody
         homes = {each.pw_dir.rstrip("/") for each in people}
-        with contextlib.suppress(RuntimeError):  # a user whom a container does not know
+        with contextlib.suppress(RuntimeError):  # a user unknown in a container
             homes.add(str(Path.home()).rstrip("/"))
         homes -= {"", "/root", "/nonexistent", "/home"}
         folders = (re.escape(each) for each in sorted(homes, key=len, reverse=True))
@@ -111,7 +111,7 @@ class Redaction:
 
 
 def _may_be_version(text: str) -> bool:
-    """Whether four numbers may be a version: drivers' begin with 1 to 30, and 10 is a private network."""
+    """Return whether four numbers may be a version: drivers' begin with 1 to 30, and 10 is a private network."""
     first, *others = map(int, text.split("."))
     return 0 < first <= 30 and first != 10 and max(others) < 100
 

@@ -1,7 +1,7 @@
-"""The kit's questions that need torch, each in a process of its own, which tells the answer.
+"""The kit's questions that need torch, each in a process of its own, which prints the answer.
 
-A step with many questions (``questions.py``) writes each answer to a file at once, so that one that kills or hangs the
-process costs no other. Nothing here judges.
+A step with many questions (``questions.py``) writes each answer to a file at once, so that a question that kills or
+hangs the process costs no other answer. Nothing here judges.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_ascend.isolation.process import start
 from pytest_ascend.system.errors import answered
 from pytest_ascend.system.programs import tell
 
-#: Questions by name, as "abs/float32", with functions that answer them and never raise.
+#: Questions by name, e.g. "abs/float32", with functions that answer them and never raise.
 Questions: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]
 #: Format of the kit, raised whenever an older reader would misread it.
 SCHEMA = 1
@@ -47,7 +47,7 @@ class Notebook:
     def work(self, questions: Questions, end: float, health: Callable[[], str] = str) -> None:
         """Answer the open questions until ``end`` (``time.monotonic``, which all processes share).
 
-        ``health`` returns what is wrong with the device, "" for nothing. Ends the process where that follows a refusal.
+        ``health`` returns what is wrong with the device, "" for nothing. If a rejection leaves it unhealthy, exit.
         """
         for question, ask in questions:
             if question not in self.answers:
@@ -56,13 +56,13 @@ class Notebook:
                 self.note(question)
                 answer = ask()
                 said = answer.get("said", "") if isinstance(answer, dict) else answer
-                if isinstance(said, str) and re.match(r"\w+: ", said) and (wrong := health()):  # a refusal
-                    # After a fatal error every later answer of this process would be one; another one continues.
+                if isinstance(said, str) and re.match(r"\w+: ", said) and (wrong := health()):  # a rejection
+                    # After a fatal error, every later call of this process would fail; another one continues.
                     sys.exit(f"the device is lost after {answer!s:.300}: {wrong}")
                 self.note(question, answer)
 
     def nested(self) -> dict[str, Any]:
-        """Return the answers by the parts of their questions, as in {"abs": {"float32": answer}}."""
+        """Return the answers nested by the parts of their questions, e.g. {"abs": {"float32": answer}}."""
         found: dict[str, Any] = {}
         for question, answer in self.answers.items():
             *parents, last = question.split("/")

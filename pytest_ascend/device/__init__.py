@@ -1,4 +1,4 @@
-"""The interface of devices for a run, the CPU and CUDA GPUs; NPUs are in a module of their own."""
+"""The device interface of a run, for the CPU and CUDA GPUs; NPUs are in a module of their own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Device", "Request", "parse"]
 
 #: Loading CUDA's libraries takes a quarter of a minute on a cold machine.
 LIMIT_S = 180.0
-#: Tells the names of the GPUs that torch sees.
+#: Prints the names of the GPUs that torch sees.
 _NAMES = """
 import torch
 from pytest_ascend.system.programs import tell
@@ -39,7 +39,7 @@ class Request:
 
 
 def parse(text: str) -> Request:
-    """Read "auto", "npu", "npu:1", "emulated", "cuda:0", "cpu". Raises UsageError on anything else."""
+    """Parse "auto", "npu", "npu:1", "emulated", "cuda:0", "cpu". Raises UsageError for anything else."""
     kind, colon, index = text.partition(":")
     if kind not in KINDS or (colon and not (KINDS[kind] and index.isascii() and index.isdigit())):
         hint = "give auto, npu, npu:N, emulated, emulated:N, cuda, cuda:N or cpu"
@@ -48,7 +48,7 @@ def parse(text: str) -> Request:
 
 
 def device_count() -> int:
-    """Return how many devices CANN's runtime shows; none is opened."""
+    """Return how many devices CANN's runtime reports; none is opened."""
     count = ctypes.c_uint32(0)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libascendcl.so").aclrtGetDeviceCount(ctypes.byref(count))
@@ -57,10 +57,10 @@ def device_count() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A place where cases run, by torch's module of its kind's name. Making one imports no torch; using one does.
+    """A device on which cases run, by torch's module of its kind's name. Creating one imports no torch; using one does.
 
     ``kind`` is torch's device type: "npu", "cuda" or "cpu". ``emulated``: no hardware computes anything.
-    ``falls_back``: torch may compute an operator on the CPU where the device lacks it.
+    ``falls_back``: torch may compute an operator on the CPU if the device lacks it.
     """
 
     index: int = 0
@@ -70,7 +70,7 @@ class Device:
 
     @property
     def label(self) -> str:
-        """Return the name by which terminals and pages call it, such as "npu:0" or "emulated npu:0"."""
+        """Return the name used on terminals and pages, such as "npu:0" or "emulated npu:0"."""
         return f"{self.kind}:{self.index}"
 
     @property
@@ -81,7 +81,7 @@ class Device:
         return getattr(torch, self.kind)
 
     def _asked(self, name: str, otherwise: Any) -> Any:
-        """Return what a function of torch's module says of this device."""
+        """Return the value that a function of torch's module returns for this device."""
         module = self.module
         return getattr(module, name)(self.index) if module else otherwise
 
@@ -96,20 +96,20 @@ class Device:
         self._asked("synchronize", None)
 
     def overflowed(self) -> bool:
-        """Whether anything overflowed since the last call, if the device keeps a status of that."""
+        """Return whether anything overflowed since the last call, if the device keeps such a status."""
         return False
 
     def events(self) -> tuple[Any, Any] | None:
-        """Return two events with ``record()`` and ``elapsed_time()`` in ms; None where only the host has a clock."""
+        """Return two events with ``record()`` and ``elapsed_time()`` in ms; None if only the host has a clock."""
         module = self.module
         return (module.Event(enable_timing=True), module.Event(enable_timing=True)) if module else None
 
     def chip(self) -> str:
-        """Return the name of the chip, "" if unknown; of the CPU its architecture."""
+        """Return the name of the chip, "" if unknown; for the CPU, its architecture."""
         return str(self._asked("get_device_name", platform.machine()))
 
     def allocated_bytes(self) -> int:
-        """Return how much memory tensors hold now, 0 where the device cannot tell."""
+        """Return the bytes that tensors hold now, 0 if the device does not report them."""
         return int(self._asked("memory_allocated", 0))
 
     def reset_peak_memory(self) -> None:
@@ -117,15 +117,15 @@ class Device:
         self._asked("reset_peak_memory_stats", None)
 
     def peak_memory_bytes(self) -> int:
-        """Return the most memory that tensors held at a time since the last reset, 0 where the device cannot tell."""
+        """Return the peak of the bytes held by tensors since the last reset, 0 if the device does not report it."""
         return int(self._asked("max_memory_allocated", 0))
 
 
 def open_cuda(index: int) -> tuple[Device, str]:
-    """Return the GPU with this index and its name; products and convolutions then do without TF32 and 16-bit sums.
+    """Return the GPU with this index and its name; disable TF32 and 16-bit sums in its products and convolutions.
 
-    Another process asks for the name: once this one has used CUDA, the processes forked from it cannot. Raises
-    DeviceUnavailable where torch sees no such GPU.
+    Another process queries the name: once this process has used CUDA, processes forked from it cannot. Raises
+    DeviceUnavailable if torch sees no such GPU.
     """
     import torch
 
@@ -134,7 +134,7 @@ def open_cuda(index: int) -> tuple[Device, str]:
         message = f"cuda:{index} was asked for, and torch {torch.__version__} sees {len(names)} CUDA devices"
         hint = "install a torch built for CUDA and its driver, or choose another --ascend-device"
         raise DeviceUnavailable(message, hint=hint)
-    # torch's defaults (notes on numerical accuracy) but for matmul.allow_tf32; a run does without, as without HF32.
+    # These are torch's defaults (notes on numerical accuracy) except for matmul.allow_tf32; HF32 is disabled likewise.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
@@ -154,4 +154,4 @@ class Cpu(Device):
 
     @property
     def module(self) -> None:
-        """Return nothing."""
+        """Return None."""

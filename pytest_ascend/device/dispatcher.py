@@ -1,7 +1,7 @@
-"""Who computes an operator on an NPU: what torch's dispatcher knows, and a watch that notes what the CPU computed.
+"""What computes an operator on an NPU, from torch's dispatcher, and watches that note what the CPU computed.
 
-The dispatcher is queried, since torch_npu's own warning appears once per process and can be turned off. This uses
-non-public parts of torch, and is the only place that does.
+The dispatcher is queried because torch_npu's own warning appears once per process and can be turned off. This module
+uses non-public parts of torch, and is the only one that does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMPOSITES = (
     ("CompositeExplicitAutograd", EXPLICIT),
     ("CompositeImplicitAutograd", IMPLICIT),
 )
-#: Keys of torch_npu's kernels for tensors that are not strided, as far as a torch has them (2.1 knows no CSR).
+#: Keys of torch_npu's kernels for tensors that are not strided, if this torch has them (2.1 has no CSR).
 LAYOUTS = ("SparsePrivateUse1", "SparseCsrPrivateUse1", "QuantizedPrivateUse1")
 
 
@@ -35,15 +35,15 @@ def names(namespaces: Iterable[str]) -> list[str]:
 
 
 def has_kernel(name: str, key: str) -> bool:
-    """Whether ``name``, such as "aten::add.Tensor", has a kernel of its own under a dispatch key."""
+    """Return whether ``name``, such as "aten::add.Tensor", has a kernel of its own under a dispatch key."""
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))  # noqa: SLF001
 
 
 @functools.cache
 def differentiates_inside(name: str) -> bool:
-    """Whether gradients come from what torch_npu's kernel calls: it has one in place of a composite operator.
+    """Return whether torch_npu replaces a composite operator by a kernel, whose inner calls give the gradients.
 
-    torch_npu 2.1 has many such kernels, as of softmax and flatten.
+    torch_npu 2.1 has many such kernels, e.g. for softmax and flatten.
     """
     is_replaced = has_kernel(name, "CompositeImplicitAutograd") and has_kernel(name, OWN)
     return is_replaced and not has_kernel(name, "Autograd") and not has_kernel(name, f"Autograd{OWN}")
@@ -51,7 +51,7 @@ def differentiates_inside(name: str) -> bool:
 
 @functools.cache
 def is_key(name: str) -> bool:
-    """Whether this version of torch has a dispatch key of this name."""
+    """Return whether this version of torch has a dispatch key of this name."""
     try:
         has_kernel("aten::add.Tensor", name)
     except RuntimeError:  # could not parse dispatch key
@@ -60,7 +60,7 @@ def is_key(name: str) -> bool:
 
 
 def arrives(name: str, key: str) -> bool:
-    """Whether a call under a dispatch key arrives at any kernel, one for many operators included."""
+    """Return whether a call under a dispatch key reaches any kernel, including one shared by many operators."""
     return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, key))  # noqa: SLF001
 
 
@@ -69,26 +69,26 @@ def kind(name: str) -> str:
     """Return how an operator, such as "aten::add.Tensor", runs on strided NPU tensors: one of KINDS.
 
     A kernel under AutogradPrivateUse1 alone does not count as torch_npu's own: it records what the gradient needs, and
-    has the operator computed by whatever else there is.
+    leaves the computation to whatever else there is.
     """
     if has_kernel(name, OWN):
         return NATIVE
     composite = next((each for key, each in COMPOSITES if has_kernel(name, key)), "")
     if composite == NONFUNCTIONAL:
-        # Look through an operator whose kernel only calls its variant with ``out=``: that one may fall back
+        # Look through an operator whose kernel only calls its variant with ``out=``, which may fall back.
         delegate = _out_variant(name)
         found = kind(delegate) if delegate else ""
         return found if found in (FALLBACK, OTHER_LAYOUT, MISSING) else NONFUNCTIONAL
     if composite:
         return composite
-    # torch_npu's fallback takes whatever has no kernel
+    # torch_npu's fallback handles whatever has no kernel.
     if arrives(name, OWN) and arrives(name, "CPU"):
         return FALLBACK
     return OTHER_LAYOUT if any(has_kernel(name, key) for key in filter(is_key, LAYOUTS)) else MISSING
 
 
 def _out_variant(name: str) -> str:
-    """Name the operator that computes the same into ``out``: for "aten::neg_" it is "aten::neg.out"; "" for none."""
+    """Return the name of the ``out`` variant: for "aten::neg_" it is "aten::neg.out"; "" for none."""
     schemas = torch._C._jit_get_schemas_for_operator  # noqa: SLF001
     packet, _, overload = name.partition(".")
     own = next(each for each in schemas(packet) if each.overload_name == overload)
@@ -109,9 +109,9 @@ def _name(operator: torch._ops.OpOverload) -> str:
 class FallbackWatch(EagerDispatchMode):
     """Notes operators on tensors of ``device_type`` that the CPU computes, in the order of their first call.
 
-    ``multiplied`` becomes true with the first product of matrices there, or convolution.
+    ``multiplied`` becomes true with the first matrix product or convolution there.
 
-    It sees what torch dispatches, not what a kernel calls inside: there it knows the ``out=`` variants only.
+    It sees what torch dispatches, not what a kernel calls inside, except for ``out=`` variants.
     """
 
     def __init__(self, device_type: str) -> None:
@@ -121,12 +121,12 @@ class FallbackWatch(EagerDispatchMode):
         self.multiplied = False
 
     def handle(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Note the operator, and call it as it was to be called."""
-        if func.namespace == "prim":  # a query of a fake tensor, which the dispatcher does not know
+        """Note the operator, and call it unchanged."""
+        if func.namespace == "prim":  # a query of a fake tensor, unknown to the dispatcher
             return func(*args, **kwargs)
         self._note(func, args, kwargs)
         if func is torch.ops.aten._efficientzerotensor.default:  # noqa: SLF001
-            func = torch.ops.aten.zeros.default  # behind a mode, torch_npu 2.7 dies in the other
+            func = torch.ops.aten.zeros.default  # within a mode, torch_npu 2.7 crashes otherwise
         if differentiates_inside(_name(func)) and self._is_on_device(args, kwargs):
             with with_autograd():
                 return func(*args, **kwargs)
@@ -144,7 +144,7 @@ class FallbackWatch(EagerDispatchMode):
 
 
 class OperatorWatch(FallbackWatch):
-    """Notes all operators on tensors of ``device_type`` too, but for those that only copy or look at them otherwise."""
+    """Notes all operators on tensors of ``device_type``, except those that only copy or reinterpret them."""
 
     def __init__(self, device_type: str) -> None:
         super().__init__(device_type)

@@ -38,16 +38,16 @@ def operator(name: str) -> Any:
 
 
 def has_context() -> bool:
-    """Whether this process uses an NPU already, so that a process forked from it cannot."""
+    """Return whether this process already uses an NPU, so that a process forked from it cannot."""
     return "torch_npu" in sys.modules and bool(_npu().is_initialized())
 
 
 def show_only(indices: Sequence[int]) -> Sequence[int]:
-    """Have this process see the cards with these indices alone, and return the indices that they then have.
+    """Make only the cards with these indices visible to this process, and return the indices that they then have.
 
-    A process that sees several opens the first of them, whichever it uses (torch_npu over CANN before 8.3.RC1). Where
-    CANN has read the variable already, in the process that this one was forked from, nothing changes. CANN and
-    torch_npu take the variable in ascending order alone (torch_npu/npu/__init__.py:_device_count_ascend_hal).
+    A process that sees several cards opens the first of them, whichever it uses (torch_npu over CANN before 8.3.RC1).
+    If CANN has already read the variable, in the process that this one was forked from, nothing changes. CANN and
+    torch_npu only accept the variable in ascending order (torch_npu/npu/__init__.py:_device_count_ascend_hal).
     """
     shown = sorted(indices)
     if given := os.environ.get(VISIBLE):
@@ -59,18 +59,18 @@ def show_only(indices: Sequence[int]) -> Sequence[int]:
 
 
 def knows_infinities() -> bool:
-    """Whether the NPU is in the mode in which results overflow to infinities; in the other, they saturate.
+    """Return whether the NPU's results overflow to infinities; in the other mode, they saturate.
 
-    Raises NotImplementedError without a torch_npu that has these modes.
+    Raises NotImplementedError if torch_npu does not have these modes.
     """
     operator("npu_format_cast")
     return bool(_npu().utils.is_support_inf_nan())
 
 
 def with_modes(modes: Mapping[str, Mode]) -> contextlib.AbstractContextManager[None]:
-    """Set modes that change numbers, by the names that :meth:`Npu.pin_numerics` gives, and put them back as they were.
+    """Set modes that affect numerical results, by their names in :meth:`Npu.pin_numerics`, and restore them afterwards.
 
-    Raises NotImplementedError without a torch_npu that has these modes.
+    Raises NotImplementedError if torch_npu does not have these modes.
     """
     operator("npu_format_cast")
     npu = _npu()
@@ -104,12 +104,12 @@ def _set_modes(npu: Any, modes: Mapping[str, Mode]) -> None:
 
 
 def chip() -> str:
-    """Return the name of the chip, "" where torch_npu is not loaded."""
+    """Return the name of the chip, "" if torch_npu is not loaded."""
     return str(_npu().get_device_name()) if "torch_npu" in sys.modules else ""
 
 
 def optimizer(name: str) -> Any:
-    """Return ``torch_npu.optim.NAME``. Raises NotImplementedError where torch_npu is not loaded, or has none such."""
+    """Return ``torch_npu.optim.NAME``. Raises NotImplementedError without torch_npu, or without this optimizer."""
     if "torch_npu" not in sys.modules:
         raise NotImplementedError(f"{name} is an optimizer of torch_npu, which is not loaded for this device")
     from torch_npu import optim
@@ -120,7 +120,7 @@ def optimizer(name: str) -> Any:
 
 
 def compiler(*, emulated: bool) -> Any:
-    """Return the backend by which torch.compile makes programs for an NPU. Raises NotImplementedError without one."""
+    """Return the backend of torch.compile for an NPU. Raises NotImplementedError without one."""
     if emulated:
         raise NotImplementedError("torchair is not emulated: CANN's graph engine, which it calls, is missing")
     try:
@@ -139,9 +139,9 @@ def profiler() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Npu(Device):
-    """The NPU with this index, through torch_npu; ``emulated`` where the CANN below it is ours.
+    """The NPU with this index, through torch_npu; ``emulated`` if the CANN below it is emulated.
 
-    ``called`` is the index that the user knows it by, where this process sees fewer cards.
+    ``called`` is the user's index of it, if this process sees fewer cards.
     """
 
     kind: str = "npu"
@@ -156,18 +156,18 @@ class Npu(Device):
 
     @property
     def module(self) -> Any:
-        """Return ``torch.npu``, which torch_npu has made."""
+        """Return ``torch.npu``, which torch_npu created."""
         return _npu()
 
     def torch_device(self) -> torch.device:
-        """Return the device as torch knows it, and make it the current one, as kernels without tensors run there."""
+        """Return the device as torch knows it, and make it current, since kernels without tensors run there."""
         import torch
 
         _npu().set_device(self.index)
         return torch.device("npu", self.index)
 
     def load(self) -> None:
-        """Import torch_npu, which registers its kernels with torch; no device is touched."""
+        """Import torch_npu, which registers its kernels with torch; no device is used."""
         _npu()
 
     def memory_elsewhere_bytes(self) -> int:
@@ -176,7 +176,7 @@ class Npu(Device):
         return int(total - free) - int(_npu().memory_reserved(self.index))
 
     def overflowed(self) -> bool:
-        """Whether anything overflowed since the last call; False on chips with infinities, which keep no status.
+        """Return whether anything overflowed since the last call; False on chips with infinities, which keep no status.
 
         The status also tells a GradScaler to skip a step, whatever set it.
         """
@@ -187,11 +187,11 @@ class Npu(Device):
         return True
 
     def pin_numerics(self) -> dict[str, Mode]:
-        """Have float32 computed as float32, and operators called as compiled kernels; return what was set, by name.
+        """Have float32 computed as float32, by operators that are compiled kernels; return the settings made, by name.
 
-        By default a chip rounds the inputs of float32 convolutions to HF32, which has 10 or 11 bits of fraction, old
-        ones compute in formats of their own: neither is what PyTorch promises. Chips that multiply in half precision
-        only are left to do so, as they refuse a product of float32 otherwise.
+        By default a chip rounds the inputs of float32 convolutions to HF32, which has 10 or 11 bits of fraction; older
+        chips compute in formats of their own: neither is what PyTorch promises. Chips that only multiply in half
+        precision keep their default, since they would otherwise reject float32 products.
         """
         modes = pinned(self.chip())
         _set_modes(_npu(), modes)

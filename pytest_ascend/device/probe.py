@@ -1,6 +1,6 @@
 """Test in a separate process whether an NPU works: a faulty device may hang or kill the process.
 
-Run as a module, it asks and prints the answer as one line of JSON.
+Run as a module, it tests the device and prints the answer as one line of JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BUSY, BUSY_PAUSE_S = re.compile(r"EL0005|resources? (?:is|are) busy", re.IGNOREC
 class Answer:
     """The NPU's answer: ``failure`` is "" if it works. ``chip`` is the SoC's name.
 
-    ``physical`` and ``buses`` are what the runtime calls the devices, by torch's index; nothing where it does not tell.
+    ``physical`` and ``buses`` are the runtime's names of the devices, by torch's index; empty if unknown.
     """
 
     failure: str = ""
@@ -40,12 +40,12 @@ class Answer:
 
 
 def ask(index: int, *, limit_s: float = LIMIT_S, command: Sequence[str] = ()) -> Answer:
-    """Ask the NPU with this index for a known answer, and wait ``limit_s`` at most. Never raises on a faulty device.
+    """Test the NPU with this index, and wait ``limit_s`` at most. Never raises on a faulty device.
 
-    A busy one is tried again within that time. ``command`` replaces the test program, for our own tests.
+    A busy device is tried again within that time. ``command`` replaces the test program, for our own tests.
     """
     asking = list(command) or [sys.executable, "-m", "pytest_ascend.device.probe", str(index)]
-    # Without this, `import torch` itself would fail on the way, with a message about autoloading.
+    # Without this, `import torch` itself would fail there, with a message about autoloading.
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     end, left_s = time.monotonic() + limit_s, limit_s
     while True:
@@ -64,7 +64,7 @@ def ask(index: int, *, limit_s: float = LIMIT_S, command: Sequence[str] = ()) ->
 
 
 def _question(index: int) -> dict[str, Any]:
-    # Another process counts: CANN reads which cards are visible once, and this one must not open another card.
+    # Counted in another process: CANN reads the visible cards once, and this process must not open another card.
     told = run([sys.executable, "-m", "pytest_ascend.device.probe"], dict(os.environ), LIMIT_S).answer or {}
     from pytest_ascend.device.npu import Npu, show_only
 
@@ -80,7 +80,7 @@ def _question(index: int) -> dict[str, Any]:
 
 
 def numbering(count: int) -> dict[str, list[Any]]:
-    """Return the device names of CANN's runtime; nothing if it is too old to tell."""
+    """Return the device names of CANN's runtime; empty if it is too old to report them."""
     found: dict[str, list[Any]] = {"physical": [], "buses": []}
     with contextlib.suppress(OSError, AttributeError):
         runtime = ctypes.CDLL("libascendcl.so")
@@ -94,18 +94,18 @@ def numbering(count: int) -> dict[str, list[Any]]:
 
 
 def known_answer(device: Any) -> str:
-    """Run a computation with a known result; return "" if the device gets it right, else what it returned.
+    """Run a computation with a known result; return "" if the device gets it right, else the wrong result.
 
-    After a fatal error an NPU's queue turns every operator into one that does nothing, with no error to be seen. The
-    numbers are others each time: the memory that a result is expected in may still hold the one of the last time.
+    After a fatal error, an NPU's queue silently turns every operator into a no-op. The numbers differ each time, since
+    the memory of a result may still hold that of the previous run.
     """
     import torch
 
-    # Exact in half precision too, in which some chips multiply float32.
+    # Also exact in half precision, in which some chips multiply float32.
     first, power = random.randrange(1, 12), random.randrange(-6, 6)  # noqa: S311  (no secret)
     numbers = torch.arange(first, first + 8, dtype=torch.float32) * 2.0**power
     square, on_device = numbers.reshape(2, 4), numbers.to(device)
-    # One copy back, as this runs after every case: what is wrong is looked for only if something is.
+    # A single copy back, as this runs after every case: details are computed only if something is wrong.
     together = (on_device + on_device).reshape(2, 4) @ on_device.reshape(2, 4).T
     if together.cpu().tolist() == (2 * square @ square.T).tolist():
         return ""
@@ -122,7 +122,7 @@ def known_answer(device: Any) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Tell the answer of the NPU whose index is the only argument; without one, what the runtime shows."""
+    """Print the answer of the NPU whose index is the only argument; without one, the devices that the runtime shows."""
     try:
         if arguments:
             answer = _question(int(arguments[0]))

@@ -45,7 +45,7 @@ def distributed(output: Path, against: Path | None, language: str, command: tupl
 
     The training runs unchanged. Exits with 1 if a cause is found, else with the training's own exit code.
     """
-    # What is compared with may be in the folder that is emptied, and a mistake is told before a training of hours.
+    # The reference may be in the folder that is emptied, and mistakes are reported before hours of training.
     reference = read(against) if against else None
     with as_error(f"cannot write {output}", "choose another place, or make room there"):
         output.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def distributed(output: Path, against: Path | None, language: str, command: tupl
 def compared(
     ranks: Mapping[int, Sequence[Line]], reference: Mapping[int, Sequence[Line]], where: Path | None
 ) -> list[Finding]:
-    """Return the findings against a run on one process. Raises UsageError if that has other records."""
+    """Return the findings against a run on one process. Raises UsageError if its records are of another kind."""
     message = f"{where} has no records of one process"
     hint = "give the folder that --output named in the run on one process"
     with as_error(message, hint, LookupError, TypeError, ValueError, AttributeError, why=with_type):

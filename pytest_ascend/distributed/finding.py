@@ -1,4 +1,4 @@
-"""Why ranks differ: compares what each recorded, and states the cause."""
+"""Why ranks differ: compares the records of all ranks, and states the cause."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pytest_ascend.system.groups import by_key
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 #: Extra roundings allowed for a reduction, beside one per rank.
 SPARE = 8.0
-#: Steps in which data has to overlap, and the share of rows, to count as a fault: a sampler repeats a few at its end.
+#: Steps in which data must overlap, and the share of rows, to count as a fault: a sampler repeats a few at its end.
 STEPS, SHARE = 2, 0.25
 
-#: By what was found: its cause, the words that say so, and what to do.
+#: By kind of finding: its cause, its wording, and what to do.
 _ROWS: Mapping[str, Mapping[str, Any]] = table("distributed/findings.json")
 
 Line = Mapping[str, Any]
@@ -43,7 +43,7 @@ def _found(what: str, step: int, where: str, **facts: Any) -> Finding:
 
 
 def findings(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
-    """Return causes, of each kind the first that is found, earliest step first, then notes."""
+    """Return causes, for each kind the first one found, earliest step first, then notes."""
     checks = (_data, _epochs, _skipped, _collectives, _gradients, _buffers, _random, _batch_norm)
     found = [each for check in checks for each in islice(check(ranks), 1)]
     if all(each.is_note for each in found):
@@ -248,7 +248,7 @@ def _weights(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
 
 
 def against(ranks: Mapping[int, Sequence[Line]], reference: Mapping[int, Sequence[Line]]) -> list[Finding]:
-    """Return where the weights of rank 0 differ from those of a run on one process by more than rounding explains."""
+    """Return where the weights of rank 0 differ from those of a run on one process by more than rounding errors."""
     mine, theirs = (
         {(e["step"], e["name"]): e["of"] for e in _of(each, "weight")[min(each)]} for each in (ranks, reference)
     )

@@ -1,8 +1,8 @@
 """Groups of ranks for tests: each rank is a process with its own device, started once and used by many cases.
 
-A process that has used a device must not be forked. So the ranks are forked by a host: a process that was forked
-before any device was used, and uses none. It supervises the ranks: if a rank dies, hangs or raises, the call fails with
-its number, and the next call gets new processes.
+A process that has used a device must not be forked. Therefore a host forks the ranks: a process that was forked before
+any device was used, and uses none. It supervises the ranks: if a rank dies, hangs or raises, the call fails with its
+number, and the next call gets new processes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 START_LIMIT_S = 120.0
 #: Seconds that the other ranks have to answer after one failed.
 PATIENCE_S = 8.0
-#: How the other ranks name one that they wait for in vain.
+#: The message by which other ranks name one that they waited for in vain.
 _NAMED = re.compile(r"EI000[26].{0,400}?(?:remote )?rank \[(\d+)\]", re.DOTALL)
 #: The default limit of a call in seconds: less than a case's shortest deadline.
 LIMIT_S = 45.0
@@ -67,14 +67,14 @@ class Answer:
 class Ranks:
     """Runs functions on groups of ranks. ``kind`` is the device type: npu, cuda or cpu; ``within`` a folder.
 
-    ``devices`` are the indices of the ranks' devices, by rank; others have the first that are not among them.
+    ``devices`` are the indices of the ranks' devices, by rank; further ranks get the first devices not among them.
     """
 
     def __init__(self, kind: str, within: Path | None = None, devices: Sequence[int] = ()) -> None:
         self.kind = kind
         self._devices = devices
         self._within = within
-        self._environ = dict(os.environ)  # later, a worker with a card of its own sees no other
+        self._environ = dict(os.environ)  # later, a worker with its own card sees no other card
         self._host: Child | None = None
         self._folder: Path | None = None
 
@@ -86,17 +86,17 @@ class Ranks:
     def run(
         self, count: int, function: Callable[..., Any], *, limit_s: float = LIMIT_S, **arguments: Any
     ) -> Sequence[Answer]:
-        """Call ``function(place, **arguments)`` on each of ``count`` ranks, and return what they return, by rank.
+        """Call ``function(place, **arguments)`` on each of ``count`` ranks, and return the results, by rank.
 
-        The function is found by its name, and has to return a mapping from names to tensors or JSON values. Arguments
-        have to be JSON values, too. Raises RankFailed.
+        The function is found by its name, and must return a mapping from names to tensors or JSON values. Arguments
+        must be JSON values, too. Raises RankFailed.
         """
         if self._host and self._host.code() is not None:
             self.close()
         if not self._host or not self._folder:
             self._folder = self._new_folder()
             environ = {**self._environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            self._host = fresh(__name__, str(self._folder), environ=environ)  # this process cannot be forked any more
+            self._host = fresh(__name__, str(self._folder), environ=environ)  # this process can no longer be forked
         child, folder = self._host, self._folder
         name = f"{function.__module__}:{function.__qualname__}"
         devices = [*self._devices, *(each for each in range(count) if each not in self._devices)]
@@ -147,12 +147,12 @@ class Place:
 
 
 def _work(rank: int, store: Path, first: Mapping[str, Any], channel: Channel) -> None:
-    """Be a rank: join the group that the ``first`` call asks for, then answer calls until there are none."""
-    # Redirect the output of this process and its libraries to a file: the terminal belongs to the parent
+    """Run a rank: join the group that the ``first`` call needs, then answer calls until there are none."""
+    # Redirect the output of this process and its libraries to a file: the terminal belongs to the parent.
     with output_file(store, rank).open("ab") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
-    warnings.simplefilter("ignore")  # torch's warnings about its own names do not matter here
+    warnings.simplefilter("ignore")  # torch's warnings about its own names are irrelevant here
     device = None
     while "function" in (call := channel.receive()):
         try:
@@ -236,7 +236,7 @@ def live(channel: Channel, folder: Path) -> None:
     try:
         while "function" in (call := channel.receive()):
             key = (call["kind"], call["count"])
-            # Ranks wait for each other half of their group's limit; a shorter call would end before they report.
+            # Ranks wait for each other for half of their group's limit; a shorter call would end before they report.
             is_new = key not in groups or groups[key].limit_s > call["limit_s"]
             if is_new:
                 _end(groups)  # they use the same devices
@@ -264,7 +264,7 @@ class Group:
 def _end(groups: dict[tuple[str, int], Group]) -> None:
     children, limit = [child for group in groups.values() for child in group.ranks], time.monotonic() + 1
     for child in children:
-        child.send(end=True)  # to all, before any is waited for
+        child.send(end=True)  # to all, before waiting for any
     for child in children:
         child.end(max(0.0, limit - time.monotonic()))
     groups.clear()
@@ -307,8 +307,8 @@ def _blamed(
     messages = {number: f"{each['failure']}\n{each['detail']}" for number, each in raised.items()}
     messages |= {number: f"{how}\n{group[number].notes()}" for number, how in ended.items()}
     messages |= {number: f"no answer\n{group[number].ask_for_stacks(1.0)}" for number in silent}
-    stopped = [number for number in silent if is_stopped(group[number].pid)]  # whatever the other ranks report
-    printed = dict.fromkeys(messages, "")  # the end of it is searched, and the end of that shown
+    stopped = [number for number in silent if is_stopped(group[number].pid)]  # regardless of the other ranks' reports
+    printed = dict.fromkeys(messages, "")  # its end is searched, and the end of that is shown
     for number in messages:
         with contextlib.suppress(OSError):
             said = output_file(of.store, number).read_bytes()[-(1 << 18) :]
@@ -316,7 +316,7 @@ def _blamed(
     detail = "\n".join(f"rank {n}: {text}\n{printed[n][-3000:]}".strip() for n, text in sorted(messages.items()))
     texts = (*messages.values(), *printed.values())
     named = [int(each) for text in texts for each in _NAMED.findall(text) if int(each) < len(group)]
-    # The one that others waited for; else one that ended, one that hangs, or one that raised.
+    # The rank that others waited for; else one that ended, one that hangs, or one that raised.
     usual = next(iter([*ended, *(silent if not raised else []), *raised, *silent]))
     worst = stopped[0] if stopped else max(set(named), key=named.count) if named else usual
     how = (

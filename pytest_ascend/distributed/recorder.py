@@ -1,6 +1,6 @@
 """Records each step of a rank's training as fingerprints: data, gradients, weights, buffers, random state.
 
-Fingerprints are linear: the fingerprint of a sum is the sum of the fingerprints. So the records of all ranks before
+Fingerprints are linear: the fingerprint of a sum is the sum of the fingerprints. Thus the records of all ranks before
 and after show whether and how gradients were reduced, without a copy of any of them.
 """
 
@@ -23,7 +23,7 @@ from torch.utils.data import DistributedSampler
 
 from pytest_ascend.system.dispatching import tensors_in
 
-#: Elements of a tensor that are used, beside the last ones; and the number of pieces that they are summed in.
+#: Number of sampled elements of a tensor, of its last elements, and of the pieces that the sample is summed in.
 SAMPLE, TAIL, PIECES = 1 << 15, 16, 4
 #: Rows of a batch that get their own fingerprint.
 ROWS = 512
@@ -52,7 +52,7 @@ class Recorder:
 
     def __init__(self, path: Path) -> None:
         path.write_bytes(b"")
-        self.file = path.open("a", encoding="utf-8")  # a launcher that has a rank's number as well writes to its end
+        self.file = path.open("a", encoding="utf-8")  # another launcher with the same rank number appends
         self.pid = os.getpid()
         self.step = 0
         self.depth = 0
@@ -66,7 +66,7 @@ class Recorder:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether this step is recorded: all of the first ones, later ones at an interval."""
+        """Return whether this step is recorded: all of the first steps, later ones at an interval."""
         return self.step < 20 or self.step % 10 == 0
 
     def note(self, kind: str, **data: Any) -> None:
@@ -74,7 +74,7 @@ class Recorder:
         self.file.write(json.dumps({"kind": kind, "step": self.step, **data}, default=str) + "\n")
 
     def close(self) -> None:
-        """Write the cost of recording."""
+        """Write the cost of recording, and close."""
         self.note("end", spent_s=self.spent_s, whole_s=time.perf_counter() - self.began)
         self.file.close()
 
@@ -83,7 +83,7 @@ class Recorder:
 
         @functools.wraps(function)
         def hook(*args: Any, **kwargs: Any) -> Any:
-            if self.busy or self.file.closed or os.getpid() != self.pid:  # a fork, as a worker of a DataLoader
+            if self.busy or self.file.closed or os.getpid() != self.pid:  # a fork, such as a DataLoader worker
                 return None
             start, self.busy = time.perf_counter(), True
             try:
@@ -98,7 +98,7 @@ class Recorder:
         return hook
 
     def entering(self, module: Any, args: Any) -> None:
-        """Before a module is called: note the outermost one's data, and the buffers of the outermost but wrappers."""
+        """Note, before a call, data of the outermost module and buffers of the outermost one that is not a wrapper."""
         self.depth += 1
         wraps = isinstance(module, torch.nn.parallel.DistributedDataParallel)
         if self.depth == 1 and module.training and torch.is_grad_enabled():
@@ -159,7 +159,7 @@ class Recorder:
         self.step += 1
 
     def leaving(self, module: Any, *_: Any) -> None:
-        """After a module was called."""
+        """Note the end of a module's call."""
         self.depth -= 1
         if self.depth == 0 and module.training and torch.is_grad_enabled():
             self.passes += 1

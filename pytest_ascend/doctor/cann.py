@@ -16,7 +16,7 @@ _REQUIRED = re.compile(r"^required_package_([\w.-]+?)_version\s*=\s*\"?([^\"\n]+
 
 @check
 def variables(survey: Survey) -> Iterator[Observation]:
-    """Whether there is a CANN, and whether the variables name it."""
+    """Check whether there is a CANN, and whether the variables name it."""
     if (survey.devices or survey.has_driver or survey.npu_smi.chips) and not survey.homes:
         evidence: tuple[str, ...] = ("no CANN in /usr/local/Ascend, nor in ~/Ascend",)
         yield Observation("cann.absent", "there is an NPU or its driver, but no CANN", evidence)
@@ -45,7 +45,7 @@ def variables(survey: Survey) -> Iterator[Observation]:
 
 @check
 def other_canns(survey: Survey) -> Iterator[Observation]:
-    """Another CANN than the one in use, in LD_LIBRARY_PATH or on the disk; and stub libraries."""
+    """Find other CANNs than the one in use, in LD_LIBRARY_PATH or on the disk, and stub libraries."""
     home, owners = survey.home, [(entry, its) for entry in survey.library_path if (its := survey.owner(entry))]
     if home and home.source in VARIABLES:
         used = f"{home.source}={home.path}"
@@ -56,10 +56,10 @@ def other_canns(survey: Survey) -> Iterator[Observation]:
             evidence = (f"LD_LIBRARY_PATH has {owners[0][0]} first, of {owners[0][1].target}", used)
             yield Observation("cann.library-path", "libraries of another CANN come first", evidence)
     found = list(dict.fromkeys(its.target for _, its in owners))
-    if len(found) > 1 and home and found[0] == home.target:  # the right one is the first
+    if len(found) > 1 and home and found[0] == home.target:  # the first one is right
         said = f"LD_LIBRARY_PATH has folders of {len(found)} CANNs"
         yield Observation("cann.two-in-library-path", said, tuple(found[:4]))
-    # They are meant for building without a driver.
+    # Stub libraries are for building without a driver.
     stubs = [entry for entry in survey.library_path if "devlib" in entry.split("/")]
     if stubs and survey.has_driver:
         said = "stub libraries are in LD_LIBRARY_PATH, and there is a driver"
@@ -73,7 +73,7 @@ def other_canns(survey: Survey) -> Iterator[Observation]:
 
 @check
 def mixed_parts(survey: Survey) -> Iterator[Observation]:
-    """Parts of several releases; what a package requires of another is otherwise checked only on installation."""
+    """Find parts of several releases; otherwise, requirements between packages are only checked on installation."""
     base = next((name for name in (TOOLKIT, RUNTIME) if survey.version(name)), "")
     for name in (RUNTIME, COMPILER, HCCL, OPP, KERNELS, OPS) if base else ():
         mine, other = survey.version(base), survey.version(name)
@@ -93,7 +93,7 @@ def mixed_parts(survey: Survey) -> Iterator[Observation]:
 
 @check
 def for_this_machine(survey: Survey) -> Iterator[Observation]:
-    """A CANN for another processor; or without compiled operators for the chip, which torch_npu calls from A2 on."""
+    """Find a CANN for another processor, or without the chip's compiled operators, which torch_npu calls from A2 on."""
     home, tree, arch, chip = survey.home, survey.machine.tree, survey.machine.arch, survey.family
     if not home:
         return
@@ -104,7 +104,7 @@ def for_this_machine(survey: Survey) -> Iterator[Observation]:
     folder = f"{home.path}/opp/built-in/op_impl/ai_core/tbe/kernel"
     if chip and tree.is_folder(f"{home.path}/opp/built-in"):
         there = tree.names(f"{folder}/{chip.kernels}")
-        if len(there) < 20:  # with so few, a folder holds only the toolkit's, none of the operators package
+        if len(there) < 20:  # so few are the toolkit's own, without the operators package
             others = ", ".join([name for name in tree.names(folder) if name.startswith("ascend")][:6])
             evidence = (f"{folder}/{chip.kernels} has {len(there)} operators", f"there are: {others or 'none'}")
             yield Observation("cann.kernels", f"CANN has no compiled operators for {chip.name}", evidence)

@@ -1,4 +1,4 @@
-"""Checks of versions: whether CANN, torch, torch_npu and Python belong together."""
+"""Checks of versions: whether CANN, torch, torch_npu and Python are compatible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_ascend.environment.versions import Version, is_version, matches, sat
 
 @check
 def disagreements(survey: Survey) -> Iterator[Observation]:
-    """Components of which several places say different versions."""
+    """Find components whose versions differ between places."""
     for component in survey.components.values():
         if component.disagreeing and component.name != CHIP:
             evidence = tuple(f"{each.source}: {each.value}" for each in component.evidence if not each.internal)
@@ -25,7 +25,7 @@ def disagreements(survey: Survey) -> Iterator[Observation]:
 
 @check
 def packages(survey: Survey) -> Iterator[Observation]:
-    """What Python has of torch, torch_npu and what CANN's compiler needs."""
+    """Check Python's torch, torch_npu and the packages that CANN's compiler needs."""
     torch, npu = survey.version(TORCH), survey.version(TORCH_NPU)
     if survey.concerns_ascend and not torch:
         evidence: tuple[str, ...] = ("no torch in the folders of Python's packages",)
@@ -60,7 +60,7 @@ def packages(survey: Survey) -> Iterator[Observation]:
 
 @check
 def number_given_twice(survey: Survey) -> Iterator[Observation]:
-    """A version of torch_npu that two builds have."""
+    """Find a torch_npu version that two builds share."""
     npu, data = _base(survey.version(TORCH_NPU)), survey.compatibility
     paired = {each["line"] for each in data.paired() if each["torch_npu"] == npu}
     lines = [line for line in data.lines(npu) if re.fullmatch(r"[\d.]+|[\d.]+rc\d+", line)]
@@ -73,13 +73,13 @@ def number_given_twice(survey: Survey) -> Iterator[Observation]:
 
 @check
 def stated(survey: Survey) -> Iterator[Observation]:
-    """What is stated of this torch_npu with this CANN, if anything is."""
+    """Report what sources state about this torch_npu with this CANN."""
     npu, cann, data = _base(survey.version(TORCH_NPU)), survey.cann, survey.compatibility
-    # torch_npu is installed on laptops too, for the emulated device: there versions do not matter.
+    # torch_npu is also installed on laptops, for the emulated device: versions do not matter there.
     statements = data.statements(npu) if npu and survey.concerns_ascend else ()
     here = [each for each in statements if speaks_of(each, cann)]
     says = {each.says for each in here}
-    # The torch_npu of the extra "emulated" in place of the one that belongs to this machine's CANN.
+    # The extra "emulated" installed its own torch_npu instead of the one for this machine's CANN.
     mine = survey.packages.get("pytest-ascend")
     needs = mine.requires if mine else ()
     pins = (re.match(r"torch-npu\s*\(?==\s*([\w.]+).*extra == .emulated", each) for each in needs)
@@ -109,7 +109,7 @@ def stated(survey: Survey) -> Iterator[Observation]:
 
 @check
 def released(survey: Survey) -> Iterator[Observation]:
-    """Pythons and libraries that were not released for what is beside them."""
+    """Find Pythons and libraries that were not released for the versions installed with them."""
     torch = _needed_torch(survey) or _base(survey.version(TORCH))
     known, source = survey.compatibility.python(torch)
     minor = ".".join(survey.version(PYTHON).split(".")[:2])
@@ -137,14 +137,14 @@ def released(survey: Survey) -> Iterator[Observation]:
 
 
 def _is_one(version: str, wanted: str) -> bool:
-    """Whether a version is the wanted one, or not known to be outside of ">=8.3"."""
+    """Return whether a version is the wanted one, or not known to be outside of ">=8.3"."""
     if wanted[:1] in "<>=":
         return satisfies(version, wanted) is not False
     return version == wanted or matches(version, wanted)
 
 
 def nearest(survey: Survey) -> str:
-    """Name the official combinations in which the fewest of torch, torch_npu and CANN change, nearest first."""
+    """Return the official combinations that change the fewest of torch, torch_npu and CANN, nearest first."""
     here = {name: _base(survey.version(of)) for name, of in (("torch", TORCH), ("torch_npu", TORCH_NPU))}
     releases, cann = survey.compatibility.cann_releases, survey.cann
 
@@ -171,7 +171,7 @@ def nearest(survey: Survey) -> str:
 
 
 def speaks_of(statement: Statement, cann: str) -> bool:
-    """Whether a statement is about this CANN, or about the release that it is a correction of (8.5.1 of 8.5.0)."""
+    """Return whether a statement is about this CANN, or about the release that it corrects (8.5.1 of 8.5.0)."""
     line = ".".join(cann.split(".")[:2])
     is_correction = re.fullmatch(r"\d+\.\d+\.[1-9]\d*", cann, re.ASCII) is not None
     return any(

@@ -29,7 +29,7 @@ from pytest_ascend.system.translation import ENGLISH, language_option, translate
 
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "cyan", UNKNOWN: "magenta"}
 _PLURALS = {ERROR: "errors", WARNING: "warnings", NOTE: "notes", UNKNOWN: "unknown"}
-#: Longest version or place that is shown in whole; --json has all.
+#: Longest version or place that is shown in full; --json has all.
 _WIDEST = 32
 
 #: Translates a sentence into the reader's language.
@@ -65,7 +65,7 @@ def show(console: Console, diagnosis: Diagnosis, language: str = ENGLISH) -> Non
 
 
 def closing(diagnosis: Diagnosis) -> str:
-    """Count the findings, and name the compatibility data that was used."""
+    """Return a sentence with the number of findings and the compatibility data used."""
     counts = Counter(finding.severity for finding in diagnosis.findings)
     counted = [f"{n} {each if n == 1 else _PLURALS[each]}" for each in SEVERITIES if (n := counts[each])]
     return f"{', '.join(counted) or 'nothing wrong was found'}. Judged by {diagnosis.judged_by}."
@@ -92,13 +92,13 @@ def _stack(diagnosis: Diagnosis, say: Say) -> Table:
 
 
 def _sources(component: Mapping[str, Any], say: Say) -> Text:
-    """Name the best place that says a version, and say how many others agree and disagree."""
+    """Return the best source of a version, and how many others agree and disagree."""
     evidence, differing = component["evidence"], component["disagreeing"]
     text = Text()
     if differing:
         text.append(say(f"{len(differing)} disagree") + "  ", style="bold yellow")
     source = one_line(evidence[0]["source"])
-    # The end of a long path tells more than its beginning.
+    # The end of a long path is more informative than its beginning.
     text.append(source if len(source) <= _WIDEST else f".../{'/'.join(source.rsplit('/', 2)[-2:])}")
     agreeing = len(evidence) - len(differing) - 1
     return text.append(say(f" and {agreeing} more")) if agreeing else text
@@ -130,8 +130,8 @@ def doctor(
 ) -> None:
     """Show what is installed, whether the versions match, and why an NPU does not work.
 
-    Takes less than two seconds, imports no torch and changes nothing. Exit code 1 where something keeps the NPU from
-    working or its results from being trusted, 0 otherwise: warnings and notes alone are no failure.
+    Takes less than two seconds, imports no torch and changes nothing. Exit code 1 if something keeps the NPU from
+    working or its results from being trusted, 0 otherwise: warnings and notes alone are not failures.
     """
     diagnosis = examine(_machine(root, environ, npu_smi, wait_s), load(compatibility))
     if as_json:

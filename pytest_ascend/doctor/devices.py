@@ -18,7 +18,7 @@ MOUNT = "start the container with --device /dev/davinciN --device /dev/davinci_m
 
 @check
 def presence(survey: Survey) -> Iterator[Observation]:
-    """What of an NPU and its driver is there without the rest."""
+    """Find parts of an NPU and its driver that are there without the others."""
     if not survey.concerns_ascend:
         said = "no trace of Ascend on this machine: no device, driver, CANN or variable"
         yield Observation("ascend.absent", said)
@@ -50,7 +50,7 @@ def presence(survey: Survey) -> Iterator[Observation]:
 
 @check
 def access(survey: Survey) -> Iterator[Observation]:
-    """Devices that there are, and that this user or this process cannot reach."""
+    """Find devices that this user or this process cannot use."""
     paths = (*survey.devices, *(f"/dev/{name}" for name in survey.control_files))
     closed = [path for path in paths if survey.machine.is_mine(path) is False]
     if closed:
@@ -58,7 +58,7 @@ def access(survey: Survey) -> Iterator[Observation]:
         modes = [f"{path}: mode {s.st_mode & 0o777:o}, group {s.st_gid}" if s else path for path, s in status]
         more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
         yield Observation("devices.permission", f"this user may not use {closed[0]}{more}", tuple(modes))
-    # The runtime reads the list up to the first wrong entry.
+    # The runtime reads the list up to the first invalid entry.
     text = survey.environ.get("ASCEND_RT_VISIBLE_DEVICES")
     numbers = [] if text is None else [(each, re.fullmatch(r"[0-9]+", each.strip())) for each in text.split(",")]
     wrong = [each for each, number in numbers if not number or int(number[0][:9]) >= len(survey.devices)]
@@ -73,7 +73,7 @@ _HEALTH = {"Alarm": "health.bad", "Critical": "health.bad", "Warning": "health.u
 
 @check
 def of_npu_smi(survey: Survey) -> Iterator[Observation]:
-    """What npu-smi says, of itself and of each chip."""
+    """Report npu-smi's messages about itself and about each chip."""
     reply, told = survey.reply, survey.npu_smi
     if reply.late:
         yield Observation("npu-smi.late", "npu-smi gave no answer in time", (f"npu-smi info {reply.failure}",))
@@ -100,14 +100,14 @@ def of_npu_smi(survey: Survey) -> Iterator[Observation]:
 
 
 def index_of(survey: Survey, chip: Chip) -> int:
-    """Return torch's index of a device that npu-smi lists, -1 for one that torch does not see."""
+    """Return torch's index of a device that npu-smi lists, -1 if torch does not see it."""
     seen = (each for each in survey.identities if each.npu == chip.npu and each.chip in (chip.chip, -1))
     return next((each.index for each in seen), -1)
 
 
 @check
 def unknown(survey: Survey) -> Iterator[Observation]:
-    """Versions that could not be determined."""
+    """Report versions that could not be determined."""
     failure = survey.reply.failure
     smi = f"npu-smi ({failure[:120]})" if failure else "npu-smi info"
     looked = {
@@ -126,7 +126,7 @@ def unknown(survey: Survey) -> Iterator[Observation]:
 
 @check
 def driver_versions(survey: Survey) -> Iterator[Observation]:
-    """A driver that does not go with its firmware, or with CANN."""
+    """Find a driver that is incompatible with its firmware, or with CANN."""
     folder = survey.driver_folder.removesuffix("driver")
     for mine, other, path, name in (
         (DRIVER, FIRMWARE, f"{folder}driver/version.info", "compatible_version_fw"),

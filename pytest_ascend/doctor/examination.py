@@ -20,7 +20,7 @@ RULES = tuple(
     for name, (severity, why, remedy) in table("doctor/rules.json").items()
 )
 
-#: No machine has this many; damaged output may.
+#: Upper limit for damaged output: no machine has this many devices.
 _MOST_DEVICES = 256
 #: How many findings of one rule are listed.
 MOST_OF_ONE = 20
@@ -31,7 +31,7 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
 
     Nothing is imported, loaded or written, and only npu-smi is started. Damaged and hostile files become findings.
     """
-    # Without what the emulated device has set for itself: its CANN is not the machine's.
+    # Ignore what the emulated device has set for itself: its CANN is not the machine's.
     if machine.environ.get(EMULATED_VARIABLE) == "1":
         environ = {name: value for name, value in machine.environ.items() if not name.startswith("ASCEND_")}
         machine = replace(machine, environ=environ)
@@ -65,6 +65,6 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
 
 
 def in_short(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """If an NPU does not work, return the errors, one per line, or a sentence that there are none."""
+    """Return the errors, one per line, or a sentence that there are none; for an NPU that does not work."""
     lines = [f"{finding.what}; {finding.remedy} [{finding.id}]" for finding in diagnosis.errors]
     return tuple(lines) or ("nothing that it knows to look for; 'pytest-ascend doctor' shows what it saw",)

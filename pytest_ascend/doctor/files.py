@@ -1,4 +1,4 @@
-"""Checks of files that are there and cannot be used: damaged, foreign, or not what they are called."""
+"""Checks of files that exist and cannot be used: damaged, for another system, or not what their name says."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.machine import BINARY, LOOP, NOT_A_FILE, TOO_LARGE
 from pytest_ascend.system.files import open_regular
 
-#: What is wrong with a file -> the rule that reports it. Others may not be read by this user, or by the disk.
+#: Problem of a file -> the rule that reports it. Other problems are this user's permissions, or the disk's.
 _RULES = {BINARY: "file.damaged", TOO_LARGE: "file.damaged", NOT_A_FILE: "file.damaged", LOOP: "file.loop"}
 
 
 @check
 def unusable(survey: Survey) -> Iterator[Observation]:
-    """Files that cannot be read or say nothing, of those that the checks before this one have read."""
+    """Find unusable files among those that earlier checks have read: unreadable, or without content."""
     tree, files = survey.machine.tree, survey.version_files
     for path, problem in sorted(tree.problems.items()):
         said = f"is {problem}" if problem in _RULES else f"cannot be read: {problem}"
@@ -48,11 +48,11 @@ _LARGEST_BYTES = 8 << 30
 
 @check
 def loadable(survey: Survey) -> Iterator[Observation]:
-    """Libraries of the CANN in use and of the driver, as far as they are there, that the loader would refuse."""
+    """Find libraries of the CANN in use and of the driver that exist and that the loader would reject."""
     tree, mine = survey.machine.tree, survey.machine.arch
     places = [f"{survey.home.path}/lib64/{name}" for name in CANN_LIBRARIES] if survey.home else []
     places += [f"{survey.driver_folder}/lib64/{name}" for name in DRIVER_LIBRARIES]
-    # The names of libraries that a loader would find: in LD_LIBRARY_PATH, beside the library, in the system's folders.
+    # Libraries that a loader would find: in LD_LIBRARY_PATH, beside the library, in the system's folders.
     folders = [*survey.library_path, *(path.rpartition("/")[0] for path in places), "/usr/lib64", "/usr/lib", "/lib64"]
     folders += [f"/usr/lib/{mine}-linux-gnu", "/usr/local/lib"]
     found = frozenset(name for folder in dict.fromkeys(folders) for name in tree.names(folder))
@@ -68,7 +68,7 @@ def loadable(survey: Survey) -> Iterator[Observation]:
             evidence = (f"{path}: {arch}", f"this machine: {mine}")
             yield Observation("library.architecture", f"{path} is for another processor", evidence)
         missing = [name for name in needed if _OURS.fullmatch(name) and name not in found]
-        # Without a driver its libraries are missing too, which need not be said once more.
+        # Without a driver its libraries are missing too, which need not be reported again.
         if missing and survey.has_driver:
             looked = f"looked in {len(survey.library_path)} folders of LD_LIBRARY_PATH and beside it"
             what = f"{path.rpartition('/')[2]} needs {missing[0]}, which is not found"
@@ -76,13 +76,13 @@ def loadable(survey: Survey) -> Iterator[Observation]:
 
 
 def _header(path: Path) -> tuple[str, list[str]]:
-    """Return the architecture and the needed libraries. Raises pyelftools' errors for a file that is not one."""
+    """Return the architecture and the needed libraries. Raises pyelftools' errors for a file that is not a library."""
     with open_regular(path, _LARGEST_BYTES) as file:
         elf = ELFFile(file)
         arch, needed = _ARCHITECTURES.get(str(elf["e_machine"]), str(elf["e_machine"])), []
         for segment in (each for each in elf.iter_segments() if isinstance(each, DynamicSegment)):
             for count, tag in enumerate(segment.iter_tags()):
-                if count > 2000:  # libraries have some dozens
+                if count > 2000:  # libraries have a few dozen
                     raise ValueError("its dynamic section has no end")
                 if tag.entry.d_tag == "DT_NEEDED":
                     needed.append(str(getattr(tag, "needed", "")))

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 #: The NPU does not work, or its results cannot be trusted.
 ERROR = "error"
-#: It may work, and something is not as it should be.
+#: It may work, but something is wrong.
 WARNING = "warning"
-#: Good to know when results are read.
+#: Useful when reading results.
 NOTE = "note"
-#: Could not be found out.
+#: Could not be determined.
 UNKNOWN = "unknown"
 
 #: The worst first.
@@ -28,10 +28,10 @@ SEVERITIES = (ERROR, WARNING, NOTE, UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a check found: the ``rule`` that says more of it, ``what`` in a sentence, the ``evidence`` line by line.
+    """An observation of a check: the ``rule`` that explains it, ``what`` in a sentence, the ``evidence`` line by line.
 
-    ``remedy`` is more specific than the rule's, if not "". ``card`` is torch's index of the device that it is about, -1
-    for one that torch does not see, None for the machine.
+    ``remedy``, if not "", is more specific than the rule's. ``card`` is torch's index of the device concerned, -1 if
+    torch does not see it, None for the machine.
     """
 
     rule: str
@@ -43,21 +43,21 @@ class Observation:
 
 Check = Callable[["Survey"], Iterator[Observation]]
 
-#: The functions that look at a machine, each for the situations of some rules.
+#: Functions that examine a machine, each for the situations of some rules.
 CHECKS: list[Check] = []
 
 
 def check(function: Check) -> Check:
-    """Register a function that yields what it found; each rule that it names is a row of ``rules.json``."""
+    """Register a function that yields observations; each rule that it names is a row of ``rules.json``."""
     CHECKS.append(function)
     return function
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A situation: its severity, why it matters, what to do; and of one that was found, what was seen.
+    """A situation: its severity, why it matters, what to do, and the observations if it was found.
 
-    ``id`` names the rule and stays the same over releases. The rules are findings of which nothing was seen.
+    ``id`` names the rule and stays the same over releases. The rules are findings without observations.
     """
 
     id: str
@@ -69,7 +69,7 @@ class Finding:
     card: int | None = None
 
     def at(self, seen: Observation) -> Finding:
-        """Return the situation with what a check found, in words that are safe to show."""
+        """Return the situation with a check's observation, in words that are safe to show."""
         evidence, remedy = tuple(_plain(each) for each in seen.evidence if each), _plain(seen.remedy or self.remedy)
         return replace(self, what=_plain(seen.what), evidence=evidence, remedy=remedy, card=seen.card)
 
@@ -81,12 +81,12 @@ def _plain(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """All that was found: components with their evidence, findings (the gravest first), and the settings in force.
+    """Everything that was found: components with their evidence, findings (the most severe first), and settings.
 
-    ``components`` gives for each name the version ("" where unknown), the evidence and what disagrees; ``judged_by``
-    names the compatibility data; ``settings`` are the environment variables that change numbers or speed. ``devices``
-    are the chips that npu-smi sees, each with ``npu``, ``chip``, ``name``, ``bus``, ``health``, ``memory_total_mb``,
-    ``memory_used_mb``, and ``index``, by which torch knows it (-1 where it does not).
+    ``components`` has for each name the version ("" if unknown), the evidence and what disagrees; ``judged_by`` names
+    the compatibility data; ``settings`` are the environment variables that affect numbers or speed. ``devices`` are the
+    chips that npu-smi sees, each with ``npu``, ``chip``, ``name``, ``bus``, ``health``, ``memory_total_mb``,
+    ``memory_used_mb``, and ``index``, by which torch knows it (-1 if it does not).
     """
 
     machine: str
@@ -98,16 +98,16 @@ class Diagnosis:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What keeps the NPU from working, or its results from being trusted."""
+        """Return what keeps the NPU from working, or its results from being trusted."""
         return tuple(each for each in self.findings if each.severity == ERROR)
 
     @property
     def grave(self) -> tuple[Finding, ...]:
-        """The errors, and the warnings after them."""
+        """Return the errors, followed by the warnings."""
         return tuple(each for each in self.findings if each.severity in (ERROR, WARNING))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return builtins only: what ``--json`` prints and the header of a run log holds."""
+        """Return builtins only, as in the output of ``--json`` and in the header of a run log."""
         found = to_builtins(self)
         findings = [{name: value for name, value in each.items() if value is not None} for each in found["findings"]]
         return {**found, "findings": findings}

@@ -1,4 +1,4 @@
-"""Checks of what changes numbers or speed without any version saying so: environment variables and the chip itself.
+"""Checks of what affects numbers or speed independently of versions: environment variables and the chip itself.
 
 Source: the environment variable pages of Ascend/pytorch@9e73e708ab93 and the chips' defaults in NpuVariables.cpp.
 """
@@ -12,19 +12,19 @@ from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.evidence import CHIP
 from pytest_ascend.system.bundled import table
 
-#: By variable: what it changes ("numbers", "speed", or the "order" of events and what errors show), the values that
-#: change nothing, and what others do.
+#: By variable: what it affects ("numbers", "speed", or the "order" of events and the errors shown), the values that
+#: have no effect, and the effect of others.
 SETTINGS: Mapping[str, tuple[str, list[str], str]] = table("doctor/settings.json")
 
 
 def in_force(survey: Survey) -> dict[str, str]:
-    """Return the variables that are set, by name; what this process has set for itself too."""
+    """Return the variables that are set, by name, including those that this process set itself."""
     return {name: survey.environ[name][:200] for name in SETTINGS if name in survey.environ}
 
 
 @check
 def changed(survey: Survey) -> Iterator[Observation]:
-    """Settings that are not at their default."""
+    """Report settings that differ from their defaults."""
     for name, (changes, defaults, effect) in SETTINGS.items():
         value = survey.environ.get(name)
         is_default = value is None or value.lower() in [each.lower() for each in defaults]
@@ -35,7 +35,7 @@ def changed(survey: Survey) -> Iterator[Observation]:
 
 @check
 def allocators(survey: Survey) -> Iterator[Observation]:
-    """Settings of memory that contradict one another."""
+    """Find memory settings that contradict each other."""
     environ, names = survey.environ, ("PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
     if all(environ.get(name) for name in names) and survey.concerns_ascend:
         evidence = tuple(f"{name}={environ[name][:100]}" for name in names)
@@ -49,7 +49,7 @@ def allocators(survey: Survey) -> Iterator[Observation]:
 
 @check
 def of_the_chip(survey: Survey) -> Iterator[Observation]:
-    """What a chip does otherwise than most."""
+    """Report behaviour in which a chip differs from most."""
     for name, has, says in (
         ("halves", True, "computes float32 convolutions and matrix products in float16 by default"),
         ("saturates", True, "gives the largest number instead of infinity, and 0 for NaN"),

@@ -22,15 +22,15 @@ CONTROL_FILES = ("davinci_manager", "devmm_svm", "hisi_hdc")
 
 
 class Survey:
-    """One machine, and the compatibility data for its stack. npu-smi is waited for after files were read."""
+    """One machine, and the compatibility data for its stack. npu-smi is awaited only after files were read."""
 
     def __init__(self, machine: Machine, compatibility: Compatibility) -> None:
         self.machine, self.compatibility = machine, compatibility
-        #: The variables of the machine.
+        #: Environment variables of the machine.
         self.environ = environ = machine.environ
         tree = machine.tree
         here = () if machine.is_this else ("PATH", "HOME", "CONDA_PREFIX")
-        #: Every trace of Ascend; a torch_npu in Python is none, as it is there for the emulated device.
+        #: Every sign of Ascend, except a torch_npu in Python, which may be there for the emulated device.
         self.signs = signs({name: value for name, value in environ.items() if name not in here}, tree.root)
         #: Whether these are the files of a container.
         named = any(map(tree.exists, ("/.dockerenv", "/run/.containerenv")))
@@ -43,13 +43,13 @@ class Survey:
         #: The folders of LD_LIBRARY_PATH.
         folders = environ.get("LD_LIBRARY_PATH", "").split(":")[:512]
         self.library_path = tuple(each for each in folders if each.startswith("/"))
-        #: Where the driver is, or would be; and whether its files are here: its libraries or its version.
+        #: The driver's folder, existing or not; and whether its files are here: its libraries or its version.
         self.driver_folder = driver = f"{driver_root(machine)}/driver"
         self.has_driver = tree.is_folder(f"{driver}/lib64") or tree.exists(f"{driver}/version.info")
         names = [name for name in tree.names("/dev") if re.fullmatch(r"davinci\d{1,3}", name)]
         #: The device files of NPUs.
         self.devices = tuple(f"/dev/{name}" for name in sorted(names, key=lambda name: int(name[7:])))
-        #: The Python packages that matter, by name.
+        #: The relevant Python packages, by name.
         self.packages = installed(machine, PACKAGES)
         #: What npu-smi printed, and its parsed output.
         self.reply = machine.npu_smi()
@@ -58,10 +58,10 @@ class Survey:
         self.identities = of_machine(machine)
         #: Every component with its evidence.
         self.components = gather(machine, self.home, self.packages, self.npu_smi)
-        #: The version of CANN: that of the toolkit, or else of the runtime; and the chips' family, None if unknown.
+        #: CANN's version, which is that of the toolkit or else of the runtime; and the chips' family, None if unknown.
         self.cann = self.version(TOOLKIT) or self.version(RUNTIME)
         self.family = family(self.version(CHIP))
-        #: Whether the chips are of the 950, whose driver manages shared memory through another file.
+        #: Whether the chips are 950s, whose driver manages shared memory through another file.
         self.is_950 = self.family is not None and self.family.name == "950"
         #: The files below /dev through which the devices of this machine are managed.
         self.control_files = tuple(name for name in CONTROL_FILES if not (self.is_950 and name == "devmm_svm"))
@@ -73,7 +73,7 @@ class Survey:
             self.cann_packages = {name: path for name, path in reversed(places) if tree.exists(path)}
 
     def version(self, name: str) -> str:
-        """Return the version of a component, "" where unknown."""
+        """Return the version of a component, "" if unknown."""
         return self.components[name].version
 
     def source(self, name: str) -> str:
@@ -101,7 +101,7 @@ class Survey:
 
     @cached_property
     def inner_version(self) -> tuple[str, str]:
-        """The number by which drivers know a CANN (V100R001C23...), and its file; the newest betas have none."""
+        """Return the number by which drivers know a CANN (V100R001C23...), and its file; the newest betas have none."""
         for arch in ("aarch64", "x86_64") if self.home else ():
             for kind in ("toolkit", "nnae", "nnrt"):
                 path = f"{self.home.path if self.home else ''}/{arch}-linux/ascend_{kind}_install.info"
@@ -112,7 +112,7 @@ class Survey:
 
     @cached_property
     def version_files(self) -> tuple[str, ...]:
-        """The files that say versions, if they are there; each of them was read."""
+        """Return the existing files with versions; each of them was read."""
         root = self.driver_folder.removesuffix("/driver")
         paths = [f"{root}/driver/version.info", f"{root}/firmware/version.info"]
         if self.home:

@@ -1,1 +1,1 @@
-"""What is known about this machine, each statement with its evidence."""
+"""Facts about this machine, each statement with its evidence."""

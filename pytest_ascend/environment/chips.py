@@ -21,8 +21,8 @@ class Family:
     """Chips that compute alike.
 
     ``pattern`` matches their SoC names. ``kernels`` is the folder of CANN's compiled operators for them. ``halves``:
-    float32 convolutions and matrix products run in float16 unless told otherwise. ``saturates``: infinities become
-    the largest number.
+    float32 convolutions and matrix products run in float16 by default. ``saturates``: infinities become the largest
+    number.
     """
 
     name: str
@@ -38,23 +38,23 @@ class Family:
 _DATA = table("environment/chips.json")
 FAMILIES = tuple(Family(**each) for each in _DATA["families"])
 
-#: Kinds of products, and what may become of their factors in float32.
+#: Kinds of products, and the formats to which their float32 operands may be converted.
 MATRIX_PRODUCTS, CONVOLUTIONS = "matrix products", "convolutions"
 KEPT, IN_HF32, IN_HALVES, REFUSED = "float32", "HF32", "float16", "refused"
 
 
 def product_formats(kind: Family) -> dict[str, str]:
-    """Return in what format a family multiplies float32 by torch_npu's defaults, by kind of product.
+    """Return the format in which a family multiplies float32 by torch_npu's defaults, by kind of product.
 
     Source: Ascend Extension for PyTorch: torch.npu.matmul.allow_hf32 (False by default), torch.npu.conv.allow_hf32
-    (True), and ACL_PRECISION_MODE (must_keep_origin_dtype on a 310B, whose matrix products CANN then refuses).
+    (True), and ACL_PRECISION_MODE (must_keep_origin_dtype on a 310B, whose matrix products CANN then rejects).
     """
     if not kind.halves:
         return {MATRIX_PRODUCTS: KEPT, CONVOLUTIONS: IN_HF32}
     return {MATRIX_PRODUCTS: REFUSED if kind.name == "310B" else IN_HALVES, CONVOLUTIONS: IN_HALVES}
 
 
-#: The values of a torch_npu setting that changes numbers.
+#: The values of a torch_npu setting that affects numerical results.
 Mode: TypeAlias = bool | int | str
 
 PRECISION_MODE = "ACL_PRECISION_MODE"
@@ -63,8 +63,8 @@ PRECISION_MODE = "ACL_PRECISION_MODE"
 def pinned(chip: str) -> dict[str, Mode]:
     """Return the torch_npu settings of a run on a chip, such as "Ascend910B3".
 
-    They compute float32 as float32, by operators that are compiled kernels. A chip whose matrix unit does not take
-    float32 refuses products that must keep it (CANN, aclnnMatmul: cubeMathType).
+    They compute float32 as float32, by operators that are compiled kernels. A chip whose matrix unit does not support
+    float32 rejects products that must keep it (CANN, aclnnMatmul: cubeMathType).
     """
     kind = family(chip)
     return {
@@ -80,9 +80,9 @@ def pinned(chip: str) -> dict[str, Mode]:
 class Chip:
     """A chip by its name in npu-smi and torch_npu, or a GPU; ``pattern`` matches other names used by drivers.
 
-    ``memory_bytes`` is the nominal memory of one torch.npu device: the driver keeps some. ``half_flop_per_s`` is the
-    peak of dense half-precision matrix products, ``bytes_per_s`` the memory bandwidth. 0 means unknown: no figure is
-    better than one without a source.
+    ``memory_bytes`` is the nominal memory of one torch.npu device, part of which the driver keeps. ``half_flop_per_s``
+    is the peak of dense half-precision matrix products, ``bytes_per_s`` the memory bandwidth. 0 means unknown: no
+    figure is better than one without a source.
     """
 
     name: str
@@ -93,10 +93,10 @@ class Chip:
     bytes_per_s: float = 0.0
 
 
-#: One row per chip. A2: Ascend910B1 to B4-1; a card of an A3 has two of these dies, each a device of its own. Other
-#: makers' chips are listed for comparison.
+#: One row per chip. A2: Ascend910B1 to B4-1; a card of an A3 has two of these dies, each a device of its own. Chips of
+#: other makers are listed for comparison.
 CHIPS = tuple(Chip(**each) for each in _DATA["chips"])
-#: The NPUs with known memory, by the names that a user may give.
+#: NPUs with known memory, by the names that a user may give.
 NPUS = tuple(each for each in CHIPS if each.name.startswith("Ascend") and each.memory_bytes)
 DEFAULT = "Ascend910B3"
 
@@ -107,10 +107,10 @@ def family(soc: str) -> Family | None:
 
 
 def has_own_formulas(chip: str) -> bool:
-    """Whether torch_npu computes a function on a chip, such as "Ascend910B3", by another formula than PyTorch.
+    """Return whether torch_npu computes a function on a chip, such as "Ascend910B3", by another formula than PyTorch.
 
-    On a 950 its gelu calls aclnnGeluV2, which has ``approximate``; elsewhere aclnnGelu, which is the tanh formula.
-    Source: golden and kernel of activation/gelu in CANN's ops-nn, commit e5c3fa9327ea; GeluKernelNpuOpApi in op-plugin.
+    On a 950, gelu calls aclnnGeluV2, which has ``approximate``; on others aclnnGelu, which is the tanh formula. Source:
+    golden and kernel of activation/gelu in CANN's ops-nn, commit e5c3fa9327ea; GeluKernelNpuOpApi in op-plugin.
     """
     kind = family(chip)
     return kind is not None and kind.name != "950"
@@ -145,7 +145,7 @@ def name_in_cann(dtype: str) -> str:
 
 
 def undocumented(operator: str, family: str) -> bool:
-    """Whether the page of an operator (without ``aclnn``) says that a family of chips does not have it."""
+    """Return whether the page of an operator (without ``aclnn``) says that a family of chips does not support it."""
     return family in _operators().get(operator, {}).get("not_on", ())
 
 
@@ -153,9 +153,9 @@ def undocumented(operator: str, family: str) -> bool:
 class Limits:
     """What CANN checks of an operator's arguments on one family of chips, with dtypes by CANN's names.
 
-    ``parameters`` are CANN's, in its order. ``takes`` has the dtypes of each parameter that are checked, and
+    ``parameters`` are CANN's, in its order. ``takes`` has the allowed dtypes of each checked parameter, and
     ``together`` those that the named parameters do not take when they are promoted to one of them. The parameters in
-    ``ranked`` have at most :data:`MOST_DIMENSIONS`. ``lacks`` are dtypes of no operator. ``by`` is the
+    ``ranked`` have at most :data:`MOST_DIMENSIONS`. ``lacks`` are dtypes that no operator supports. ``by`` is the
     source: "host" for host code, "definition" for that of a kernel, "page" for the documentation.
     """
 
@@ -167,10 +167,10 @@ class Limits:
     by: str = ""
 
     def refused(self) -> frozenset[str]:
-        """Return the dtypes that no parameter takes which is read, or that several do not take together.
+        """Return the dtypes that no input parameter takes, or that several parameters do not take together.
 
-        Nothing is known of an operator whose first parameter takes all. One that reads no tensor, as arange, is asked
-        by what it fills.
+        Nothing is known of an operator whose first parameter takes all dtypes. An operator without input tensors, such
+        as arange, is judged by its outputs.
         """
         read = {name: listed for name, listed in self.takes.items() if not name.lower().endswith("out")}
         asked = read or self.takes
@@ -179,12 +179,12 @@ class Limits:
         return (frozenset(DTYPES) - set().union(*asked.values())).union(*self.together.values())
 
     def refuses(self, dtype: str) -> bool:
-        """Whether no operator takes a dtype such as "DOUBLE", a list is without it, or it fails with others."""
+        """Return whether no operator takes a dtype such as "DOUBLE", a list excludes it, or it fails with others."""
         lost = (self.lacks, *self.together.values())
         return any(dtype in each for each in lost) or any(dtype not in each for each in self.takes.values())
 
 
-#: The dtypes of CANN that torch has too, in the order of their numbers.
+#: CANN's dtypes that torch has too, in the order of their numbers.
 DTYPES = (
     *("FLOAT", "FLOAT16", "INT8", "INT32", "UINT8", "INT16", "UINT16", "UINT32", "INT64", "UINT64", "DOUBLE", "BOOL"),
     *("COMPLEX64", "COMPLEX128", "BFLOAT16", "COMPLEX32", "FLOAT8_E5M2", "FLOAT8_E4M3FN"),
@@ -197,7 +197,7 @@ MOST_DIMENSIONS = 8
 def limits(operator: str, family: str) -> Limits:
     """Return what CANN checks of an operator (without ``aclnn``) on a family of chips.
 
-    Families without bfloat16 have it in no operator, whatever its sources say.
+    Families without bfloat16 support it in no operator, whatever its sources say.
     """
     row = _operators().get(operator, {})
     lacks = ("BFLOAT16",) if any(each.name == family and not each.bfloat16 for each in FAMILIES) else ()
@@ -227,24 +227,24 @@ def documented(operator: str) -> Sequence[str]:
 
 @functools.cache
 def multiplies(operator: str) -> bool:
-    """Whether a torch operator, such as "mm.out", multiplies on the chip's matrix unit.
+    """Return whether a torch operator, such as "mm.out", multiplies on the chip's matrix unit.
 
-    It does if it may call a CANN function that takes a ``cubeMathType``, or if its name says so.
+    It does if it may call a CANN function with a ``cubeMathType``, or if its name implies it.
     """
     packet = operator.partition(".")[0]
     if packet.startswith("upsample"):  # here "linear" is the kind of interpolation
         return False
     if any(_operators()[each].get("multiplies") for each in documented(operator)):
         return True
-    # Of these the pages do not list cubeMathType, or torch decomposes them below its dispatcher.
+    # For these the pages do not list cubeMathType, or torch decomposes them below its dispatcher.
     return re.search(r"conv|lstm|gru|rnn|attention|matmul|linear|einsum|pinv|(^|_)b?mm", packet) is not None
 
 
 def objections(operator: str, dtypes: Iterable[str], family: str, *, own: bool = False) -> tuple[str, ...]:
     """Return why, by the documentation, a family does not support a torch operator ("add.Tensor") in some dtypes.
 
-    ``dtypes`` are torch's names, without "torch.". If torch_npu may call one of several functions, it is enough
-    that one of them is supported. With ``own``, dtypes count only if other families support them.
+    ``dtypes`` are torch's names, without "torch.". If torch_npu may call one of several functions, it is enough that
+    one of them is supported. With ``own``, dtypes count only if other families support them.
     """
     against = [tuple(_against(each, set(map(name_in_cann, dtypes)), family, own=own)) for each in documented(operator)]
     return () if not against or any(not each for each in against) else against[0]

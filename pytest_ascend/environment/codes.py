@@ -1,4 +1,4 @@
-"""Codes by which CANN and torch_npu say what happened, and the kind of error that each is."""
+"""Error codes of CANN and torch_npu, and the kind of error that each one means."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUSY, PERMISSION, DEVICE = "device-busy", "no-permission", "no-such-device"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind. ``patterns`` are sought in "Type: message"; the first kind in the table that shows is taken."""
+    """One kind. ``patterns`` are searched for in "Type: message"; the first kind in the table that matches is taken."""
 
     name: str
     says: str
@@ -28,7 +28,7 @@ class Kind:
 
 _DATA: Mapping[str, Any] = table("environment/kinds.json")
 
-#: From the most to the least particular. A code of CANN goes before any phrase.
+#: From the most to the least specific. A code of CANN takes precedence over any phrase.
 KINDS = tuple(Kind(**{**row, "patterns": tuple(row["patterns"])}) for row in _DATA["kinds"])
 
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
@@ -56,10 +56,10 @@ def _official() -> Iterator[Code]:
         yield Code(code, says, kind, f"{official['source']}, {place}")
 
 
-#: Codes that tell what lies above another one: they name the layer that noticed, not the cause.
+#: Codes that only name the layer that noticed an error, not its cause.
 LAYERS = frozenset(_DATA["layers"])
 
-#: Numbers count only where the message calls them codes; they may be anything else.
+#: Numbers only count if the message calls them codes; otherwise they may be anything.
 _FOUND = re.compile(
     r"(?:error code(?: is)?|errno|error|ret(?:code)?|result|return(?:ed)?)\s*[:=]?\s*(?P<number>[1-5]\d{5})\b"
     r"|\b(?P<named>[EW][A-Z]\d{4}|[EW]\d{5}|ERR\d{5})\b"
@@ -67,11 +67,11 @@ _FOUND = re.compile(
 
 
 def codes_in(text: str) -> Iterator[Code]:
-    """Yield what the codes of a message mean, in their order, each once; names of layers are left out."""
+    """Yield the meanings of a message's codes, in order, each once; codes that only name layers are omitted."""
     for code in dict.fromkeys(match["number"] or match["named"] for match in _FOUND.finditer(text)):
         found, rule = CODES.get(code), _by_rule(code)
         if found is None:
-            # A contact kit may have brought it, with the words in which a chip said it.
+            # A contact kit may have collected it, with the message of a chip.
             said, chip = measured.codes().get(code, ("", ""))
             kind = rule.kind if rule else BUG
             found = Code(code, said, kind, f"contact kit of an {chip}") if said else rule
@@ -86,7 +86,7 @@ def _by_rule(code: str) -> Code | None:
     return None
 
 
-#: Every code by number or name: with a meaning of ours, or else its official name. What is not here falls under a rule
-#: of the numbering.
+#: Every code by number or name: with a meaning of ours, or else its official name. Other codes fall under a rule of the
+#: numbering.
 CODES = {each.code: each for each in _official()}
 CODES |= {code: Code(code, says, kind, _DATA["sources"][source]) for code, says, kind, source in _DATA["codes"]}

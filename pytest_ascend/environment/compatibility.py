@@ -1,6 +1,6 @@
-"""Public statements on which versions belong together, each with its source.
+"""Public statements on which versions are compatible, each with its source.
 
-Sources disagree with each other; every statement is kept as published and weighed by its kind.
+Sources contradict each other; every statement is kept as published and weighed by its kind.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SECTIONS: Mapping[str, Mapping[str, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """That a torch_npu works with some CANNs, or does not: ``says`` is one of :data:`SAYINGS`.
+    """A statement that a torch_npu works with some CANNs, or does not: ``says`` is one of :data:`SAYINGS`.
 
     ``subject`` is what the statement is about: a version of torch_npu, or a line of versions.
     """
@@ -62,18 +62,18 @@ class Compatibility:
 
     @property
     def as_of(self) -> str:
-        """The day up to which the sources were read."""
+        """Return the day up to which the sources were read."""
         return str(self.data["as_of"])
 
     @cached_property
     def cann_releases(self) -> tuple[Version, ...]:
-        """Every release of CANN that a torch_npu was made for, oldest first."""
+        """Return every release of CANN that a torch_npu was made for, oldest first."""
         return tuple(sorted(Version(each) for each in self.data["cann_releases"]))
 
     def statements(self, torch_npu: str) -> tuple[Statement, ...]:
         """Return all statements on a version of torch_npu, by its number and by the lines that it belongs to."""
         rows = [row for row in self.data["combinations"] if row["torch_npu"] == torch_npu]
-        # A corrected row says where a number was once placed, and not where it belongs.
+        # A corrected row tells where a number was once listed, not where it belongs.
         lines = {row["line"] for row in rows if row["line"] and row["says"] == PAIRED}
         lines |= {line for row in self.data["packages"] if row["torch_npu"] == torch_npu for line in row["lines"]}
         on_it = [(f"torch_npu {torch_npu}", row) for row in rows]
@@ -89,7 +89,7 @@ class Compatibility:
         return tuple(sorted(dict.fromkeys(statements), key=lambda each: SAYINGS.index(each.says)))
 
     def knows(self, torch_npu: str) -> bool:
-        """Whether this torch_npu had been published when the data was collected."""
+        """Return whether this torch_npu had been published when the data was collected."""
         return any(row["torch_npu"] == torch_npu for part in ("combinations", "packages") for row in self.data[part])
 
     def lines(self, torch_npu: str) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class Compatibility:
         return next(((tuple(row["hdk"]), self.where(row["source"])) for row in rows), ((), ""))
 
     def may_mix(self, toolkit: str, ops: str) -> bool:
-        """Whether these two versions are officially used together."""
+        """Return whether these two versions are officially used together."""
         rows = [row for row in self.data["cann_mixes"] if any(matches(toolkit, each) for each in row["toolkit"])]
         return any(matches(ops, each) for row in rows for each in row["ops"])
 
@@ -138,7 +138,7 @@ def load(path: Path = BUNDLED) -> Compatibility:
         are_named = all(isinstance(each, dict) for each in data["sources"].values())
         _require(isinstance(data["as_of"], str) and are_named, "as_of or sources")
         _require(all(is_version(each) for each in data["cann_releases"]), "cann_releases")
-        data.setdefault("libraries", [])  # which data of earlier releases lacks
+        data.setdefault("libraries", [])  # missing in data of earlier releases
         for section, fields in SECTIONS.items():
             for index, row in enumerate(data[section]):
                 where = f"{section}[{index}]"

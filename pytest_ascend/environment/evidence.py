@@ -1,7 +1,7 @@
 """Versions of every component, each statement with where it was read. A component may have several.
 
-Nothing is imported, and no program started but npu-smi: versions are in files, and a broken component must not be
-loaded to be identified.
+Nothing is imported, and only npu-smi is started: versions are in files, and a broken component must not be loaded to be
+identified.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytest_ascend.environment.versions import is_version
 class Evidence:
     """One statement: the version of a ``component`` ("CANN toolkit"), and its source.
 
-    ``internal`` numbers are CANN's own count (7.6.0.1.220); they cannot be compared with the public ones.
+    ``internal`` numbers are CANN's own numbering (7.6.0.1.220); they cannot be compared with the public ones.
     """
 
     component: str
@@ -33,7 +33,7 @@ CHIP, DRIVER, FIRMWARE = "chip", "driver", "firmware"
 TOOLKIT, OPS, RUNTIME, COMPILER, HCCL = "CANN toolkit", "CANN ops", "CANN runtime", "CANN compiler", "CANN hccl"
 OPP, KERNELS, NNAL = "CANN opp", "CANN opp_kernel", "NNAL (ATB)"
 TORCH, TORCH_NPU, COMMIT = "torch", "torch_npu", "torch_npu commit"
-#: Distributions beside torch_npu that compute on an NPU: Triton's compiler, and libraries of operators.
+#: Distributions other than torch_npu that compute on an NPU: Triton's compiler, and libraries of operators.
 LIBRARIES = ("triton-ascend", "vllm-ascend", "sgl-kernel-npu")
 PYTHON, SYSTEM, ARCH = "Python", "OS", "architecture"
 COMPONENTS = (
@@ -58,7 +58,7 @@ def field(text: str, name: str) -> str:
 
 
 def hardware(machine: Machine, folder: str, output: NpuSmi) -> Iterator[Evidence]:
-    """Yield what npu-smi shows, the running driver and the chips, and the versions in files of driver and firmware."""
+    """Yield the driver and chips that npu-smi shows, and the versions in files of driver and firmware."""
     yield from _known(DRIVER, output.driver, "npu-smi info")
     for name in dict.fromkeys(chip.name for chip in output.chips):
         if re.fullmatch(r"[\w-]{1,32}", name, re.ASCII):
@@ -89,7 +89,7 @@ def cann(machine: Machine, home: str) -> Iterator[Evidence]:
             yield from _known(PARTS[part], public, f"{path} ({part}_running_version)")
     public_of = {internal: public for _, internal, public in running}
     for part, component in PARTS.items():
-        # The files with the version of a part of CANN: before 8.5, and from 8.5 on
+        # Files with the version of a part of CANN: before 8.5, and from 8.5 on.
         for path in (f"{home}/{part}/version.info", f"{home}/share/info/{part}/version.info"):
             text = machine.tree.read(path).content
             number = field(text, "Version")

@@ -31,15 +31,15 @@ class Identity:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return names of the card, for locks, that are the same for every process that can reach it."""
+        """Return lock names of the card that are the same in every process that can reach it."""
         named = [f"davinci{self.physical}"] if self.physical >= 0 else []
-        further = f"-chip{self.chip}" if self.chip > 0 else ""  # both of an Atlas 300I Duo have one address
+        further = f"-chip{self.chip}" if self.chip > 0 else ""  # both chips of an Atlas 300I Duo have one address
         named += [f"bus-{self.bus.lower().replace(':', '-')}{further}"] if self.bus else []
         return tuple(named) or (f"npu-{max(self.logical, 0)}",)
 
     @property
     def label(self) -> str:
-        """Return the device in all known numberings, as in "npu:0 (NPU 5 chip 0, /dev/davinci5)"."""
+        """Return the device in all known numberings, e.g. "npu:0 (NPU 5 chip 0, /dev/davinci5)"."""
         known = [f"NPU {self.npu}{f' chip {self.chip}' if self.chip >= 0 else ''}"] if self.npu >= 0 else []
         known += [f"/dev/davinci{self.physical}"] if self.physical >= 0 else []
         known += [f"bus {self.bus}"] if self.bus else []
@@ -47,7 +47,7 @@ class Identity:
 
 
 def observed(cards: Sequence[Identity], npu_smi: NpuSmi) -> list[dict[str, Any]]:
-    """Return each card in every numbering, with its current state from npu-smi where known."""
+    """Return each card in every numbering, with its current state from npu-smi if known."""
     found = []
     for card in cards:
         state: dict[str, Any] = {}
@@ -97,7 +97,7 @@ def identities(
     count = len(numbers) or len(mapped) or len(npu_smi.chips) or len(physical)
     found = []
     for index, logical in enumerate(visible(environ, count)):
-        # The 950's map has no logical ids, but is in their order.
+        # The 950's map has no logical ids, but lists devices in their order.
         counted = [each for each in mapped if each.logical < 0]
         row: Mapped | None = next((each for each in mapped if each.logical == logical), _at(counted, logical, None))
         known = (_at(physical, index, -1), row.physical if row else -1, _at(numbers, logical, -1))
@@ -123,7 +123,7 @@ def identities(
 
 
 def of_machine(machine: Machine, *, physical: Sequence[int] = (), buses: Sequence[str] = ()) -> tuple[Identity, ...]:
-    """Return every card of a machine by its files and npu-smi; ``physical`` and ``buses`` are the runtime's."""
+    """Return every card of a machine from its files and npu-smi; ``physical`` and ``buses`` are the runtime's."""
     names = (re.fullmatch(r"davinci(\d{1,3})", name) for name in machine.tree.names("/dev"))
     numbers = [int(name[1]) for name in names if name]
     table, mapped = parse(machine.npu_smi().text), parse_map(machine.npu_smi_map().text)

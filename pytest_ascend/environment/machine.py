@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.system.programs import Reply, run
 
-#: Version files have a few hundred bytes, install logs some kilobytes. Anything larger is neither.
+#: Version files have a few hundred bytes, install logs a few kilobytes; a larger file is neither.
 LARGEST_BYTES = 1 << 20
 #: Why a file that exists was not read.
 LOOP = "a loop of links"
@@ -37,7 +37,7 @@ class Text:
     exists: bool = False
 
 
-#: By the number of an error, why a file that exists was not read.
+#: Why a file that exists was not read, by error number.
 _PROBLEMS = {
     errno.EFBIG: TOO_LARGE,
     errno.EINVAL: NOT_A_FILE,
@@ -76,11 +76,11 @@ class Tree:
         return path
 
     def exists(self, path: str) -> bool:
-        """Whether ``path`` exists, through all links."""
+        """Return whether ``path`` exists, through all links."""
         return self.status(path) is not None
 
     def is_folder(self, path: str) -> bool:
-        """Whether ``path`` is a folder, through all links."""
+        """Return whether ``path`` is a folder, through all links."""
         status = self.status(path)
         return status is not None and stat.S_ISDIR(status.st_mode)
 
@@ -123,7 +123,7 @@ class Tree:
                 here = step
                 continue
             links += 1
-            if links > 40:  # as many as Linux follows
+            if links > 40:  # Linux follows as many
                 raise OSError(errno.ELOOP, LOOP, str(path))
             target = PurePosixPath(step.readlink())
             here = self.root if target.is_absolute() else here
@@ -143,7 +143,7 @@ class Package:
 
 
 def installed(machine: Machine, names: frozenset[str]) -> dict[str, Package]:
-    """Return the distributions with these normalised names; of two, the one that an import would find."""
+    """Return the distributions with these normalised names; of duplicates, the one that an import would find."""
     found: dict[str, Package] = {}
     for folder in machine.packages:
         names_here = (
@@ -162,12 +162,12 @@ def installed(machine: Machine, names: frozenset[str]) -> dict[str, Package]:
     return found
 
 
-#: Seconds to wait for npu-smi, which queries each device in turn and hangs if a driver does: for the doctor, whose
-#: user is waiting, and for a run, which takes minutes anyway.
+#: Seconds to wait for npu-smi, which queries each device in turn and hangs if a driver does: for the doctor, whose user
+#: is waiting, and for a run, which takes minutes anyway.
 NPU_SMI_LIMIT_S = 1.2
 PATIENT_S = 20.0
 
-#: Where Python is on another machine.
+#: Possible locations of Python on another machine.
 _PYTHON_HOMES = ("usr/local", "usr", "opt/conda", "root/miniconda3", "opt/venv", "usr/local/miniconda3")
 _PYTHON = re.compile(r"python3\.\d{1,2}")
 
@@ -177,7 +177,7 @@ NOT_ASKED = Reply(failure="not asked: these are the files of another machine")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """What the probes examine. Each thing is read once, and nothing outside ``tree`` is read.
+    """The machine that the probes examine. Each fact is read once, and nothing outside ``tree`` is read.
 
     ``packages`` are folders of Python packages, as absolute paths inside the tree; ``arch`` is "aarch64" or "x86_64";
     ``uid`` and ``groups`` are those of the devices' user; ``npu_smi`` returns the output of ``npu-smi info``, and
@@ -196,11 +196,11 @@ class Machine:
 
     @property
     def is_this(self) -> bool:
-        """Whether it is the machine that this runs on, not a copy of another's files."""
+        """Return whether it is the current machine, not a copy of another's files."""
         return self.tree.root == Path("/")
 
     def is_mine(self, path: str) -> bool | None:
-        """Whether the user may read and write ``path``, by its mode; None if it does not exist."""
+        """Return whether the user may read and write ``path``, by its mode; None if it does not exist."""
         status = self.tree.status(path)
         if status is None:
             return None
@@ -209,7 +209,7 @@ class Machine:
 
 
 def this_machine(environ: Mapping[str, str] = os.environ, *, limit_s: float = NPU_SMI_LIMIT_S) -> Machine:
-    """Return the machine that this runs on, with the variables and packages of this process.
+    """Return the current machine, with the variables and packages of this process.
 
     npu-smi is started at once and given ``limit_s`` seconds, so that it runs while files are read; 0 skips it.
     """
@@ -231,7 +231,7 @@ def this_machine(environ: Mapping[str, str] = os.environ, *, limit_s: float = NP
 
 
 def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None) -> Machine:
-    """Return a machine of the files below ``root``: a mounted image, a container's file system, a copy.
+    """Return a machine with the files below ``root``: a mounted image, a container's file system, a copy.
 
     ``environ`` are its variables, ``npu_smi`` the output of ``npu-smi info`` there. Permissions are judged for its root
     user.

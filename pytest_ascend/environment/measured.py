@@ -1,4 +1,4 @@
-"""What contact kits found on real chips: bundled data, one folder per chip in ``baselines/contact``.
+"""Measurements of contact kits on real chips: bundled data, one folder per chip in ``baselines/contact``.
 
 Written by ``pytest-ascend collect apply`` from a kit of an NPU; docs/contact.md describes the files.
 """
@@ -22,7 +22,7 @@ LARGEST_BYTES = 16 * 2**20
 
 
 def is_chip(name: str) -> bool:
-    """Whether a name is a possible SoC name, so that it can name a folder."""
+    """Return whether a name is a possible SoC name, so that it can name a folder."""
     return re.fullmatch(r"Ascend[\w-]{1,32}", name) is not None
 
 

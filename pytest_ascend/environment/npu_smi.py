@@ -14,16 +14,16 @@ from itertools import islice
 MOST_LINES = 4096
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-#: What a card has beside its chips.
+#: Parts of a card other than chips.
 _BOARD = re.compile(r"mcu|3559", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chip:
-    """One die. ``name`` is as printed ("910B3", "Ascend910"); ``memory_used_mb`` is -1 where unknown.
+    """One die. ``name`` is as printed ("910B3", "Ascend910"); ``memory_used_mb`` is -1 if unknown.
 
     ``chip`` counts the dies of an NPU, -1 if the table has no such column, as on the 950; ``physical`` is the N of
-    /dev/davinciN, -1 if the table does not have it: only that of an Atlas A3 does.
+    /dev/davinciN, -1 if the table does not have it: only an Atlas A3's does.
     """
 
     npu: int
@@ -61,7 +61,7 @@ class Mapped:
 class NpuSmi:
     """The whole output: ``driver`` is the text after "Version:", ``tool`` the version of npu-smi itself.
 
-    ``failure`` is the message that npu-smi prints in place of a table, in some versions with the exit code 0.
+    ``failure`` is the message that npu-smi prints instead of a table, in some versions with the exit code 0.
     """
 
     tool: str = ""
@@ -73,7 +73,7 @@ class NpuSmi:
 
 
 def parse(text: str) -> NpuSmi:
-    """Parse the table; unknown text is skipped, so that damaged output gives less, never an error."""
+    """Parse the table; unknown text is skipped, so that damaged output yields less, never an error."""
     tool = driver = ""
     chips: list[Chip] = []
     processes: list[Process] = []
@@ -123,26 +123,26 @@ def parse(text: str) -> NpuSmi:
 #: Memory in use on an idle card, in MB, with a margin. Source: tables of npu-smi of idle machines: 2.7 to
 #: 3.5 GB on 910B and 910_93, 4.4 GB on a 950, 0.9 to 2 GB on 310P and the first 910.
 IDLE_MB, _IDLE_310_MB = 5120, 3072
-#: A process below this is npu-smi itself, or a context without tensors.
+#: A process that uses less is npu-smi itself, or a context without tensors.
 OCCUPIED_MB = 512
 
 
 def of_others(npu: int, chip: int, processes: tuple[Process, ...], ours: Callable[[int], bool]) -> int:
     """Return how many MB other processes hold on a device; 0 if the table does not list ours there.
 
-    It then has the process ids of another namespace, as in a container, or lists none.
+    In that case it shows the process ids of another namespace, as in a container, or none at all.
     """
     here = [each for each in processes if each.npu == npu and each.chip in (chip, -1)]
     others = [each for each in here if not ours(each.pid)]
     return sum(each.memory_mb for each in others) if len(others) < len(here) else 0
 
 
-#: Measurements: memory of a card used by other processes, as the runtime and the table of processes report it.
+#: Measurements: memory of a card used by other processes, as reported by the runtime and by the process table.
 ELSEWHERE, OTHERS = "npu_memory_elsewhere_bytes", "npu_memory_of_others_bytes"
 
 
 def shared(measured: Mapping[str, float]) -> str:
-    """Return how others used the card while something was timed on it; "" if there is no sign of it."""
+    """Return how others used the card during a timing; "" if there is no sign of it."""
     for name, most in ((ELSEWHERE, IDLE_MB << 20), (OTHERS, OCCUPIED_MB << 20)):
         held = measured.get(name, 0.0)
         if held > most:
@@ -153,7 +153,7 @@ def shared(measured: Mapping[str, float]) -> str:
 def in_use(chip: Chip, processes: tuple[Process, ...]) -> str:
     """Return why a device is not free; "" if it is.
 
-    In a container the table shows only its own processes, and others show up in the memory alone.
+    In a container the table shows only its own processes; others are visible only by their memory.
     """
     for each in processes:
         if each.npu == chip.npu and each.chip in (chip.chip, -1) and each.memory_mb >= OCCUPIED_MB:
@@ -173,7 +173,7 @@ def soc(name: str) -> str:
 
 
 def _named(cells: list[str]) -> Chip | None:
-    """Return a chip by an NPU's number, name and health, which begin it. On the 950, number and name are two cells."""
+    """Return a chip from an NPU's first cells: number, name and health. On the 950, number and name are two cells."""
     if len(cells) >= 3 and (together := re.fullmatch(r"([0-9]{1,8})\s+(\S+)", cells[0])):
         number, name, health = together[1], together[2], cells[1]
     elif len(cells) >= 4 and re.fullmatch("[0-9]{1,8}", cells[0]):
@@ -186,7 +186,7 @@ def _named(cells: list[str]) -> Chip | None:
 
 
 def parse_common(text: str, chip: int = -1) -> dict[str, float]:
-    """Parse ``npu-smi info -t common``: figures of a chip by their printed names, as in "Aicore curFreq(MHZ)".
+    """Parse ``npu-smi info -t common``: figures of a chip by their printed names, e.g. "Aicore curFreq(MHZ)".
 
     Without ``-c`` it lists all chips of a card, and the board's controller (Mcu), which also has a temperature.
     """

@@ -1,4 +1,4 @@
-"""Signs that this machine has, or should have, an Ascend NPU. Every pytest imports this, so it loads little."""
+"""Signs that this machine has, or should have, an Ascend NPU. Every pytest run imports this, so it loads little."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def disable_backend_autoload(environ: MutableMapping[str, str] = os.environ, roo
         environ.setdefault(VARIABLE, "0")
 
 
-#: Set by the emulated device for itself and its child processes, beside variables that would otherwise be signs.
+#: Set by the emulated device for itself and its child processes, along with variables that would otherwise be signs.
 EMULATED_VARIABLE = "PYTEST_ASCEND_EMULATED"
 #: The release that the emulated CANN reports.
 EMULATED_CANN_VARIABLE = "PYTEST_ASCEND_EMULATED_CANN"
-#: Whether torch_npu could not be loaded beside this torch on an NPU: ``emulator/runtime/clash.cpp``.
+#: Whether torch_npu cannot be loaded with this torch on a real NPU: ``emulator/runtime/clash.cpp``.
 CLASH_VARIABLE = "PYTEST_ASCEND_EMULATED_CLASH"
-#: The library, if there is one, that lets torch_npu load beside a torch with CUDA (emulator/runtime/clash.cpp). It is
-#: loaded between the two; in children, the libraries that torch_npu needs do that.
+#: The library, if there is one, that lets torch_npu load with a CUDA build of torch (emulator/runtime/clash.cpp). It is
+#: loaded between the two; in children, the libraries that torch_npu needs load it.
 CLASH = "libclash.so"
 
 #: Patterns below the root of the file system, and what a match means.
@@ -56,9 +56,9 @@ class Sign(NamedTuple):
 def signs(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> tuple[Sign, ...]:
     """Return device files, Ascend software, tools and variables; nothing is imported, started or opened.
 
-    The emulated device's own variables do not count.
+    The emulated device's own variables are ignored.
     """
-    # CANN is installed without root's rights below these.
+    # CANN can be installed below these without root permissions.
     folders = (Path(environ[name]) / "Ascend" for name in ("HOME", "CONDA_PREFIX") if environ.get(name))
     tool = shutil.which("npu-smi", path=environ.get("PATH", ""))
     names = sorted(name for name in environ if name.startswith("ASCEND_") and environ.get(EMULATED_VARIABLE) != "1")

@@ -18,7 +18,7 @@ from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.records.case import Stack
 from pytest_ascend.system.version import __version__
 
-#: The variables that set_env.sh sets: what the process uses counts before anything on the disk.
+#: Variables set by set_env.sh: the CANN that the process uses takes precedence over others on the disk.
 VARIABLES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
 
 
@@ -33,7 +33,7 @@ class CannHome:
 
 def homes(machine: Machine) -> tuple[CannHome, ...]:
     """Return every CANN on the machine once; the one that this process would use comes first."""
-    # What a folder that looks like a CANN has; an empty one, left by an uninstaller, has none of it.
+    # Contents of a folder with a CANN; an empty folder, left by an uninstaller, has none of them.
     signs = {"version.cfg", "opp", "runtime", "compiler", "lib64", "aarch64-linux", "x86_64-linux", "share", "toolkit"}
     named = ((machine.environ.get(name, ""), name) for name in VARIABLES)
     candidates = [(path.rstrip("/"), name) for path, name in named if path.startswith("/")]
@@ -76,13 +76,13 @@ class Component:
 
     @property
     def version(self) -> str:
-        """The version by the best evidence; public versions count before CANN's internal ones."""
+        """Return the version by the best evidence; public versions take precedence over CANN's internal ones."""
         public = [each.value for each in self.evidence if not each.internal]
         return next(iter(public or [each.value for each in self.evidence]), "")
 
     @property
     def disagreeing(self) -> tuple[Evidence, ...]:
-        """The evidence that contradicts the best."""
+        """Return the evidence that contradicts the best."""
         return tuple(each for each in self.evidence if not each.internal and not same(each.value, self.version))
 
 
@@ -99,7 +99,7 @@ def gather(
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two texts are the same version, regardless of case and of a local suffix ("+cpu")."""
+    """Return whether two texts are the same version, regardless of case and of a local suffix ("+cpu")."""
     one, other = one.partition("+")[0], other.partition("+")[0]
     if is_version(one) and is_version(other):
         return Version(one) == Version(other)
@@ -111,9 +111,9 @@ NAMED = frozenset({"torch", "torch-npu", *evidence.LIBRARIES})
 
 
 def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None = None) -> Stack:
-    """Describe the stack that computes: ``device`` is torch's device type. An emulated CANN is labelled so.
+    """Describe the stack that computes: ``device`` is torch's device type. An emulated CANN is labelled as such.
 
-    ``machine`` is the one to examine, by default this one.
+    ``machine`` is the machine to examine, by default this one.
     """
     npu = device == "npu"
     hardware = npu and not emulated
@@ -124,7 +124,7 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
     if hardware:
         cann = version[evidence.TOOLKIT] or version[evidence.RUNTIME]
         driver = version[evidence.DRIVER]
-        if not driver:  # in a container the driver's own file may not be mounted, and npu-smi tells what it uses
+        if not driver:  # in a container the driver's own file may not be mounted, and npu-smi reports the driver in use
             running = parse((machine or this_machine(limit_s=PATIENT_S)).npu_smi().text).driver
             driver = running if is_version(running) else ""
     elif emulated:

@@ -18,10 +18,10 @@ LONGEST = 64
 
 @dataclass(order=True, unsafe_hash=True)
 class Version:
-    """A version as CANN and its drivers count: 8.0.RC3.alpha003 < 8.0.RC3 < 8.0.0 < 8.1.RC1.
+    """A version in the order of CANN and its drivers: 8.0.RC3.alpha003 < 8.0.RC3 < 8.0.0 < 8.1.RC1.
 
-    Case is ignored (drivers write ``rc1``), and build numbers (``.B231``) are compared as numbers. Raises
-    ValueError if a text is not a version.
+    Case is ignored (drivers write ``rc1``), and build numbers (``.B231``) are compared as numbers. Raises ValueError if
+    a text is not a version.
     """
 
     text: str = field(compare=False)
@@ -45,19 +45,19 @@ class Version:
 
 
 def is_version(text: str) -> bool:
-    """Whether a text can be a version of CANN, a driver or one of their packages."""
+    """Return whether a text can be a version of CANN, a driver or one of their packages."""
     return len(text) <= LONGEST and _FORM.fullmatch(text.lower()) is not None
 
 
 def matches(version: str, pattern: str) -> bool:
-    """Whether ``version`` matches a statement's "9.0.0", "8.5.x" or "8.3.RC1"."""
+    """Return whether ``version`` matches a statement's "9.0.0", "8.5.x" or "8.3.RC1"."""
     if pattern.endswith(".x"):
         return version.lower().startswith(pattern[:-1].lower())
     return is_version(version) and is_version(pattern) and Version(version) == Version(pattern)
 
 
 def satisfies(version: str, constraint: str) -> bool | None:
-    """Whether a version satisfies ``>=8.5``, ``<9``, ``==8.5.0`` or several of them; None if that is undecidable.
+    """Return whether a version satisfies ``>=8.5``, ``<9``, ``==8.5.0`` or several of them; None if undecidable.
 
     A preview of 8.5.0 satisfies ``>=8.5``: constraints name the line, and previews belong to it.
     """
@@ -80,7 +80,7 @@ def satisfies(version: str, constraint: str) -> bool | None:
 
 
 def in_range(version: str, text: str) -> bool | None:
-    """Whether a version is in one of the ranges ``[7.0.0,8.9.9]`` or ``[24.1,24.1.]``; None if undecidable.
+    """Return whether a version is in one of the ranges ``[7.0.0,8.9.9]`` or ``[24.1,24.1.]``; None if undecidable.
 
     An upper end with a trailing dot means every version with that prefix. A single version in brackets is itself.
     """

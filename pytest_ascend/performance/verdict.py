@@ -2,17 +2,17 @@
 
 A slower machine slows the work and its peer, but not always equally: on a busy machine, the ratio of a convolution to
 its peer rises by about three tenths of the peer's own slow-down. A line through the runs of a baseline models this
-(analysis of covariance), and what remains beside the line is the noise.
+(analysis of covariance), and the residuals are the noise.
 
-Each variance is moved towards the usual one, depending on how much the variances differ. This is the moderated variance
+Each variance shrinks towards the usual one, depending on how much the variances differ. This is the moderated variance
 of G. K. Smyth, "Linear models and empirical Bayes methods for assessing differential expression", Statistical
 Applications in Genetics and Molecular Biology 3 (2004), section 6.2: log variances of normal samples have the mean
 log(s0^2) + digamma(d/2) - log(d/2) and the variance trigamma(d/2) + trigamma(d0/2), from which s0 and d0 follow.
 
-Times on one machine vary by tens of percent from minute to minute: another process on the sibling of a core, a clock
-that follows the temperature. Beside the *peer*, the same work on plain CPU tensors before each round, a slower machine
-slows both, or each equally often, and the median of their ratios stays. It depends on where in memory inputs are: at
-one place in four, a matrix product takes half as long again, so that the work is prepared about thirty times.
+Times on one machine vary by tens of percent from minute to minute, with other processes on the sibling of a core and
+with the temperature, which the clock follows. The *peer* is the same work on plain CPU tensors before each round: a
+slower machine slows both, or each equally often, and the median of their ratios is stable. It depends on where inputs
+are in memory: at one place in four, a matrix product takes half as long again, so the work is prepared about 30 times.
 
 On a machine with two cores, and another process busy on and off, the estimates of ten operators varied by 0.4 to 1.8 %
 from one run to the next, over fourteen runs. By comparing the quickest tenth of each side, they varied by 0.5 to 2 %,
