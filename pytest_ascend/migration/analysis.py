@@ -1,4 +1,4 @@
-"""What it takes to move a model to an NPU: its operators and their standing, its memory and a chip's."""
+"""What it takes to move a model to an NPU: its operators and how each is supported, its memory and a chip's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPE = "analysis"
 COMPOSITE = "composite"
 UNKNOWN = "unknown"
 
-#: What happens to an operator, from good to bad.
+#: How an operator is supported, from best to worst.
 STANDINGS = {
     NATIVE: "torch_npu has a kernel for it",
     COMPOSITE: "made of others that run on the NPU, or a view",
@@ -29,7 +29,7 @@ STANDINGS = {
     MISSING: "no kernel anywhere: raises",
 }
 
-#: Return the kind of an operator by its name ("aten::add.Tensor"); "" if unknown.
+#: Returns the kind of an operator by its name ("aten::add.Tensor"); "" if unknown.
 Kind = Callable[[str], str]
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
@@ -55,7 +55,7 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """The peak of training, or of inference if training is left out."""
+        """Return the peak of training, or of inference if training is left out."""
         return self.training_peak or self.inference_peak
 
 
@@ -74,7 +74,7 @@ class Operator:
 
     @property
     def all_calls(self) -> int:
-        """Calls in one step."""
+        """Return the calls in one step."""
         return sum(self.calls.values())
 
 
@@ -83,7 +83,7 @@ _SIZES = "has a result whose size depends on data: give it a fixed size (torch.w
 _OUTSIDE = "compute it outside of the graph"
 _OLDER = "is computed by an operator of before aclnn, which torch_npu refuses in a capture: " + _OUTSIDE
 _BY_CPU = "is computed on the CPU: replace it by an operator that has a kernel, or compute it before the graph"
-#: What a capture refuses (107027 and 107030), by operator or as recorded: what it does, and what to do instead.
+#: Operations that a capture rejects (107027 and 107030), by operator or as recorded: the effect, and a replacement.
 _REFUSED = {
     **dict.fromkeys(("_local_scalar_dense", "equal", "is_nonzero", "item"), _READS),
     **dict.fromkeys(("nonzero", "masked_select", "bincount", "repeat_interleave"), _SIZES),
@@ -100,11 +100,11 @@ _RECORDED = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Analysis:
-    """All that is known before a model is moved. ``largest_batch`` is the largest that should fit; None if unknown.
+    """Everything known before a model is moved. ``largest_batch`` is the largest that should fit; None if unknown.
 
-    ``older`` names the modules that torch_npu computes by what it refuses in a capture, each with that operator.
+    ``older`` names the modules for which torch_npu uses an operator that a capture rejects, each with that operator.
     ``standings_of`` names the source of the standings, ``mode`` the kind of stand-in tensors, ``source`` the folder;
-    ``graph_breaks`` is None where nobody asked for them.
+    ``graph_breaks`` is None if they were not requested.
     """
 
     chip: Chip
@@ -135,7 +135,7 @@ class Analysis:
 
     @property
     def uncapturable(self) -> tuple[str, ...]:
-        """What keeps forward and backward out of a captured graph: modules, operators with their lines; what to do."""
+        """Return what keeps a step out of a captured graph: modules, operators with their lines, and what to do."""
         found = [f"{each} {_OLDER}" for each in self.older]
         for operator in (each for each in self.operators if {*each.calls} - {OPTIMIZER}):
             places_by_remedy: dict[str, list[str]] = {}
@@ -151,7 +151,7 @@ class Analysis:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether anything keeps the model from running unchanged."""
+        """Return whether anything keeps the model from running unchanged."""
         missing = any(each.standing == MISSING for each in self.operators)
         return missing or any(each.severity == BLOCKER for each in self.findings)
 
@@ -160,7 +160,7 @@ class Analysis:
         found: dict[str, Any] = to_builtins(self)
         found["traced_with"] = found.pop("mode")
         found["chip"] = {name: found["chip"][name] for name in ("name", "memory_bytes", "source")}
-        del found["older"]  # which is part of what a captured graph refuses
+        del found["older"]  # included in what a captured graph rejects
         if self.graph_breaks is None:
             del found["graph_breaks"]
         return {"schema": SCHEMA, "type": TYPE, "counts": self.counts, "uncapturable": self.uncapturable, **found}

@@ -37,7 +37,7 @@ def _batches(ctx: click.Context, parameter: click.Parameter, value: str) -> tupl
         sizes = tuple(int(part) for part in value.split(","))
     except ValueError:
         sizes = (0,)
-    if not 1 <= min(sizes) <= max(sizes) < 10**9:  # no training has a larger batch
+    if not 1 <= min(sizes) <= max(sizes) < 10**9:  # no training uses a larger batch
         raise UsageError(f"--batch {value[:80]}: no batch sizes", hint="give whole numbers with commas, as in 1,8,32")
     return tuple(sorted(set(sizes)))
 
@@ -80,7 +80,7 @@ def analyze(
     if not model and not source:
         raise UsageError("nothing to analyze", hint="name a model as package.module:factory, or --source DIR")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    warnings.filterwarnings("ignore", module=r"torch(_npu)?\b")  # torch's warnings about itself, not about the model
+    warnings.filterwarnings("ignore", module=r"torch(_npu)?\b")  # torch's warnings about itself, not the model
     analysis = Analysis(chip=npu_of(chip))
     if model:
         kind, standings_of, modes = _standings(census_file)
@@ -104,7 +104,7 @@ def analyze(
 def _standings(census_file: Path | None) -> tuple[Kind, str, tuple[str, ...]]:
     """Return a lookup of standings, the name of its source, and the modes to trace."""
     if census_file:
-        os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # torch_npu, which may not load here, is not asked
+        os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # torch_npu, which may not load here, is not needed
         taken = census.read(census_file)
         return lambda name: taken.operators.get(name, ""), f"torch_npu {taken.torch_npu} ({census_file})", OFF_DEVICE
     if importlib.util.find_spec("torch_npu") is None:

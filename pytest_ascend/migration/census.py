@@ -1,7 +1,7 @@
 """The census: which device computes each operator of the installed torch_npu, from torch's own dispatcher.
 
-No operator is called and no device is used. torch_npu registers the same kernels on import whatever CANN it runs
-on; without a CANN, the emulated one lets it be imported.
+No operator is called and no device is used. torch_npu registers the same kernels on import with every CANN; without a
+CANN, it is imported on the emulated one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIMIT_BYTES = 16 * 2**20
 
 
 def bring_up(*, emulated: bool = False, look: Callable[[], Sequence[Sign]] = signs) -> bool:
-    """Import torch_npu, on the emulated CANN if asked or without signs of Ascend; return whether it was emulated.
+    """Import torch_npu, on the emulated CANN if requested or without signs of Ascend; return whether it was emulated.
 
     Raises DeviceUnavailable if torch_npu is not installed, or does not load.
     """
@@ -55,7 +55,7 @@ def bring_up(*, emulated: bool = False, look: Callable[[], Sequence[Sign]] = sig
 
 
 def take() -> Census:
-    """Query the dispatcher for every operator. torch_npu has to be imported already (:func:`bring_up`)."""
+    """Query the dispatcher for every operator. torch_npu must already be imported (:func:`bring_up`)."""
     from pytest_ascend.device import dispatcher  # noqa: PLC0415 - imports torch
 
     stack = collect("npu", emulated=False, chip="")
@@ -68,12 +68,12 @@ def take() -> Census:
 
 
 def on_chip(census: Census, chip: Chip) -> dict[str, Any]:
-    """Return what CANN's documentation says of a census's native operators on a chip, as builtins.
+    """Return what CANN's documentation says about a census's native operators on a chip, as builtins.
 
-    ``objections`` are by operator with its namespace, none if the chip supports all dtypes that other chips support.
-    ``documented`` counts the operators whose function has a page: of others, nothing is known. If ``bfloat16`` is
-    false, no operator supports it, and no objection names it. ``float32_products`` is, by kind of product, what becomes
-    of float32 by default. Raises UsageError for a chip of unknown family.
+    ``objections`` are by operator with its namespace, empty if the chip supports all dtypes that other chips support.
+    ``documented`` counts the operators whose function has a page; nothing is known about others. If ``bfloat16`` is
+    false, no operator supports it, and no objection names it. ``float32_products`` says, by kind of product, in what
+    format float32 is multiplied by default. Raises UsageError for a chip of unknown family.
     """
     its = family(chip.name)
     if its is None:

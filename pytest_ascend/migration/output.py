@@ -69,7 +69,7 @@ def render(analysis: Analysis, language: str = ENGLISH) -> str:
     )
 
 
-#: Rows of a table; the JSON and the page have all of them.
+#: Rows of a table; the JSON and the page have all rows.
 ROWS = 12
 
 HOW = {
@@ -102,7 +102,7 @@ def show(analysis: Analysis, language: str = ENGLISH) -> None:
             sizes = (*parts, each.training_peak, each.inference_peak)
             table.add_row(f"{each.batch:,}", *(quantity("_bytes", value) for value in sizes))
         console.print(table)
-    # The findings by their remedy, then by what it is for, then by place
+    # The findings by remedy, then by purpose, then by place.
     for severity, instead in dict.fromkeys((each.severity, each.instead) for each in analysis.findings):
         console.print(Text(f"\n{say(severity)}: {say(instead)}"))
         own = [each for each in analysis.findings if (each.severity, each.instead) == (severity, instead)]
@@ -115,7 +115,7 @@ def show(analysis: Analysis, language: str = ENGLISH) -> None:
 
 
 def headlines(analysis: Analysis) -> Iterator[str]:
-    """Yield the conclusions, in a few sentences: the answer first."""
+    """Yield the conclusions, in a few sentences, the answer first."""
     yield answer(analysis)
     if analysis.model:
         yield f"{analysis.model}, one step, {HOW[analysis.mode]}"
@@ -139,7 +139,7 @@ def headlines(analysis: Analysis) -> Iterator[str]:
 
 
 def answer(analysis: Analysis) -> str:
-    """Return whether it runs on an NPU, in a sentence."""
+    """Return, in a sentence, whether the model runs on an NPU."""
     if analysis.is_blocked:
         missing = sum(each.standing == MISSING for each in analysis.operators)
         reasons = {"operators that NPUs do not have": missing, "blockers in the source": _count(analysis, BLOCKER)}
@@ -160,7 +160,7 @@ def _fits(analysis: Analysis) -> str:
         return f"{peak}; {capacity}"
     if not analysis.largest_batch:
         return f"{peak}; {capacity}: not even the parameters fit"
-    # Two digits: the search is no more exact.
+    # Two digits, which is the precision of the search.
     largest = int(float(f"{analysis.largest_batch:.2g}"))
     return f"{peak}; {capacity}: up to about batch {largest:,} should fit"
 
@@ -170,7 +170,7 @@ def _count(analysis: Analysis, severity: str) -> int:
 
 
 def _table(*columns: str, say: Say, title: str = "") -> Table:
-    """Return a table. Names and figures never wrap, sentences do."""
+    """Return a table. Names and figures never wrap; sentences do."""
     table = Table(title=escape(say(title)) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(say(column), no_wrap=column not in ("what it means", "most often on"), overflow="fold")

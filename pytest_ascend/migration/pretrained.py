@@ -1,7 +1,7 @@
 """A model from a folder of transformers: ``config.json``, with or without weights. Nothing in it is run or unpickled.
 
-The installed transformers has the code; weights are read from safetensors alone. A folder without weights gives random
-weights, and a small configuration of a large model.
+The code comes from the installed transformers; weights are only read from safetensors. A folder without weights gets
+random weights, and a small configuration of a large model.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IGNORED = {
     *("torch_dtype", "dtype", "transformers_version", "id2label", "label2id"),
 }
 
-#: A folder without weights gives a small configuration if there are more parameters than these.
+#: Number of parameters above which a folder without weights gets a small configuration.
 SMALL_FROM = 20_000_000
 #: The largest numbers of a small configuration, by transformers' names.
 LARGEST = {
@@ -44,26 +44,26 @@ LARGEST = {
 }  # fmt: skip
 #: Patches along the side of a small image.
 SIDE = 4
-#: Samples of an input, tokens of each, and how many of the last sample are padding.
+#: Samples of an input, tokens of each, and number of padding tokens in the last sample.
 BATCH, LENGTH, PADDING = 2, 20, 3
-#: So many inputs are drawn, for the one whose routers are furthest from a tie; of models up to so many parameters.
+#: Number of inputs drawn, of which the one whose routers are furthest from a tie is used; up to how many parameters.
 DRAWS, DRAWN_UP_TO = 16, 100_000_000
 
 GENERATIVE = ("ForCausalLM", "ForConditionalGeneration")
 
 
 def is_folder(name: str) -> bool:
-    """Whether a model's name is that of a folder with a configuration."""
+    """Return whether a model's name is that of a folder with a configuration."""
     return (Path(name) / CONFIG).is_file()
 
 
 def generates(name: str) -> bool:
-    """Whether the model of a folder continues texts: its configuration names such an architecture, or none."""
+    """Return whether a folder's model generates text: its configuration names such an architecture, or none."""
     return any(str(each).endswith(GENERATIVE) for each in _content(name).get("architectures") or GENERATIVE)
 
 
 def refuse_unusable(name: str) -> None:
-    """Raise UsageError for a folder that gives no model, as far as that can be told without making it."""
+    """Raise UsageError for a folder that gives no model, as far as that can be decided without building it."""
     _class_of(name, _config(name))
     _has_weights(name)
 
@@ -79,7 +79,7 @@ def made(name: str) -> tuple[nn.Module, dict[str, Any]]:
         model = load(name, config=config, dtype=torch.float32, local_files_only=True, use_safetensors=True).eval()
     else:
         model = _built(name, kind, config).eval()
-    # The inputs whose routers are furthest from a tie, where correct devices may choose different experts.
+    # Use the inputs whose routers are furthest from a tie, where correct devices may choose different experts.
     draws = DRAWS if sum(each.numel() for each in model.parameters()) <= DRAWN_UP_TO else 1
     inputs = [_inputs(model, seed) for seed in range(draws)]
     best, found = -math.inf, inputs[0]
@@ -121,7 +121,7 @@ def _config(name: str) -> Any:
 
 
 def _shortly(error: Exception) -> str:
-    """Return the beginning of what a class of transformers raises for a configuration, which may be anything."""
+    """Return the beginning of an error that a class of transformers raises for a configuration, which may be any."""
     return str(error)[:500]
 
 
@@ -132,7 +132,7 @@ def _cleaned(value: Any) -> Any:
 
 
 def _class_of(name: str, config: Any) -> Any:
-    """Return the class of transformers that the configuration names, else the one that continues texts."""
+    """Return the class of transformers that the configuration names, else the one that generates text."""
     import transformers  # noqa: PLC0415 - optional
 
     if config.is_encoder_decoder:
@@ -151,7 +151,7 @@ def _class_of(name: str, config: Any) -> Any:
 
 
 def _has_weights(name: str) -> bool:
-    """Whether a folder has weights. Raises UsageError for those that are not read: pickled and quantized ones."""
+    """Return whether a folder has weights. Raises UsageError for unsupported ones: pickled and quantized weights."""
     if any((Path(name) / each).is_file() for each in WEIGHTS):
         if _content(name).get("quantization_config"):
             hint = f"give the weights before quantization, or {CONFIG} alone for random ones"
@@ -172,7 +172,7 @@ def _built(name: str, kind: Any, config: Any) -> nn.Module:
             size = sum(each.numel() for each in kind(config).parameters())
         is_small = size <= SMALL_FROM
         model: nn.Module = kind(config if is_small else type(config).from_dict(_shrunk(config.to_dict(), {})))
-    # Scale random weights by what they multiply: transformers' 0.02 leaves hardly a signal in a small model
+    # Scale random weights by their fan-in: transformers' 0.02 leaves hardly a signal in a small model.
     convolutions = {id(each.weight) for each in model.modules() if isinstance(each, nn.Conv1d | nn.Conv2d | nn.Conv3d)}
     with torch.no_grad():
         for each in model.parameters():
@@ -240,7 +240,7 @@ def _inputs(model: nn.Module, seed: int) -> dict[str, Any]:
 
 
 def _place(tokens: Tensor, config: Any, counts: list[int], before: int | None = None) -> None:
-    """Write so many image tokens into each sample, from its third token on."""
+    """Write this many image tokens into each sample, starting at its third token."""
     for row, count in zip(tokens, counts, strict=True):
         row[2 : 2 + count] = config.image_token_id
         if before is not None:
@@ -248,7 +248,7 @@ def _place(tokens: Tensor, config: Any, counts: list[int], before: int | None = 
 
 
 def _tiles(config: Any, tokens: Tensor, draw: torch.Generator) -> dict[str, Tensor]:
-    """Return tiles as InternVL takes them: three of the first sample's image, one of the others'."""
+    """Return tiles as InternVL takes them: three for the first sample's image, one for the others'."""
     counts = [min(3, (LENGTH - 2 - PADDING) // config.image_seq_length), *[1] * (BATCH - 1)]
     if counts[0] < 1:
         return {}
@@ -269,12 +269,12 @@ def _patches(config: Any, tokens: Tensor, draw: torch.Generator) -> dict[str, Te
     return {"pixel_values": patches, "image_grid_thw": grids}
 
 
-#: What makes the images of an architecture, and writes their tokens.
+#: Functions that generate the images of an architecture, and write their tokens.
 IMAGES = {"internvl": _tiles, "qwen3_vl": _patches, "qwen3_vl_moe": _patches, "qwen2_5_vl": _patches}
 
 
 def _margin(func: Any, args: Sequence[Any]) -> Iterator[float]:
-    """Yield how near an operator of a router is to a tie: the last value that is taken, and the next one."""
+    """Yield the distance of a router's operator from a tie: between the last value that is taken and the next one."""
     if func.overloadpacket.__name__ == "topk" and args[0].is_floating_point() and args[1] < args[0].shape[-1]:
         best = args[0].topk(args[1] + 1, -1).values
         yield float((best[..., -2] - best[..., -1]).min())

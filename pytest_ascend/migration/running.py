@@ -74,7 +74,7 @@ def trace(target: TargetModel, step: Step, modes: tuple[str, ...]) -> Traced:
                 return replace(with_values, reads_values=True, notes=(note,))
         notes.append(f"not traced with {mode} tensors: {obstacle(traced)}")
     hint = "see that model(*inputs) and its backward pass run on the CPU; --no-training leaves the latter out"
-    # The last mode is the CPU, whose message is in the words that users know.
+    # The last mode is the CPU, whose message users understand best.
     raise UsageError(f"{target.name} does not run: {notes[-1]}", hint=hint)
 
 
@@ -106,7 +106,7 @@ def _tried(target: TargetModel, step: Step, mode: str, values: Values | None = N
 
 def obstacle(error: BaseException) -> str:
     """Return why a model could not be traced without values, and the user's line that needs them."""
-    ours = Path(__file__).parents[1]  # as Python names the files of frames: not resolved
+    ours = Path(__file__).parents[1]  # as in the file names of frames: not resolved
     lines = traceback.extract_tb(error.__traceback__)
     own = [each for each in lines if "site-packages" not in each.filename and ours not in Path(each.filename).parents]
     text, place = str(error), (f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else "")
@@ -123,14 +123,14 @@ def obstacle(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress torch's logs and warnings while stand-ins are tried: the notes have what matters."""
+    """Suppress torch's logs and warnings while stand-ins are tried: the notes have the relevant ones."""
     with for_now(logging.disable, logging.CRITICAL, logging.root.manager.disable), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def as_meta(each: Any, device: torch.device | str = "meta") -> Any:
-    """Return a tensor, or a copy of a module with parameters and buffers, of the same shapes without values."""
+    """Return a tensor, or a copy of a module with parameters and buffers, with the same shapes but no values."""
     if isinstance(each, Tensor):
         return torch.empty_strided(each.size(), each.stride(), dtype=each.dtype, device=device)
     known: dict[int, Any] = {}
@@ -138,7 +138,7 @@ def as_meta(each: Any, device: torch.device | str = "meta") -> Any:
         stand_in = as_meta(tensor.detach(), device)
         is_parameter = isinstance(tensor, nn.Parameter)
         known[id(tensor)] = nn.Parameter(stand_in, requires_grad=tensor.requires_grad) if is_parameter else stand_in
-    return copy.deepcopy(each, known)  # what is in known counts as copied, and what is shared stays shared
+    return copy.deepcopy(each, known)  # objects in known count as copied, and shared ones stay shared
 
 
 def _run(target: TargetModel, step: Step, mode: str, values: Values | None) -> Traced:
@@ -165,7 +165,7 @@ def _run(target: TargetModel, step: Step, mode: str, values: Values | None) -> T
         kept = training.bytes
         if step.training:
             training.phase = BACKWARD
-            # Start from the loss if the model returns one, else from every output, adding no operators.
+            # Start from the loss if the model returns one, else from every output, without adding operators.
             found = {name: each for name, each in floating(output).items() if each.requires_grad}
             loss = found.get("output.loss")
             if starts := [loss] if loss is not None else list(found.values()):
@@ -207,7 +207,7 @@ LARGEST = 2**31
 def largest_batch(peak: Callable[[int], int], capacity_bytes: int, start: int = 1) -> int | None:
     """Return the largest batch whose ``peak(batch)`` bytes fit; 0 if none does; None if memory never grows.
 
-    A peak is the largest of several phases, each linear in the batch. It is convex, so that the line through two
+    A peak is the largest of several phases, each linear in the batch. It is therefore convex, and the line through two
     points leads to the crossing in a few steps.
     """
     points = {batch: peak(batch) for batch in (start, 2 * start)}
@@ -227,7 +227,7 @@ def largest_batch(peak: Callable[[int], int], capacity_bytes: int, start: int = 
 def _next(points: dict[int, int], capacity_bytes: int, fits: int, fails: int | None) -> int | None:
     """Follow a line: through both ends of the unknown range, else through the two largest batches that fit.
 
-    The first leads to a batch that fits, at a kink or at the crossing; going a little further tells which.
+    The first leads to a batch that fits, at a kink or at the crossing; a slightly larger batch shows which.
     """
     if between := fails is not None and fits in points:
         first, last = fits, fails
@@ -239,6 +239,6 @@ def _next(points: dict[int, int], capacity_bytes: int, fits: int, fails: int | N
         beside = fits + max(1, int(EXACTNESS * fits))
         return guess if guess is not None and beside < guess < last else beside
     if guess is None:
-        # Memory does not grow from one batch to the next, as something else is larger: jump far ahead.
+        # Memory does not grow from one batch to the next, because another phase is larger: jump far ahead.
         return None if fails is not None else min(last * 1024, LARGEST)
     return min(max(guess, fits + 1), LARGEST if fails is None else fails - 1)

@@ -19,7 +19,7 @@ from pytest_ascend.system.bundled import table
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, strict_json
 
-#: Nothing runs; runs after a change or under transfer_to_npu; runs, but not as intended.
+#: Does not run; runs after a change or with transfer_to_npu; runs, but not as intended.
 BLOCKER, CHANGE, ADVICE = "blocker", "change", "advice"
 
 SEVERITIES = (BLOCKER, CHANGE, ADVICE)
@@ -28,24 +28,24 @@ _DATA: Mapping[str, Any] = table("migration/blockers.json")
 
 
 def _meaning(severity: str, says: str, instead: str, source: str) -> dict[str, str]:
-    """Return what something in a source means on an NPU, as a finding says it."""
+    """Return the meaning of a source construct on an NPU, in the form of a finding."""
     return {"severity": severity, "says": says, "instead": instead, "source": _DATA["sources"][source]}
 
 
-#: The source of what one import solves.
+#: The source for constructs that a single import handles.
 TRANSFER = str(_DATA["sources"]["transfer"])
 
 #: Modules, classes and functions by full dotted names, however they are imported. A name covers everything below it,
 #: and the longest match counts.
 NAMES = {name: _meaning(*row) for name, *row in _DATA["names"]}
 
-#: Methods and attributes that matter on an NPU on any object.
+#: Methods and attributes of any object that are relevant on an NPU.
 METHODS = {name: _meaning(*row) for name, row in _DATA["methods"].items()}
 
-#: Keywords of calls with values that matter: how the value begins, as written in Python.
+#: Keywords of calls with relevant values: how the value begins, as written in Python.
 KEYWORDS = {(name, begins): _meaning(*row) for name, begins, *row in _DATA["keywords"]}
 
-#: Strings in arguments, defaults, comparisons and keys that name a device, a backend or a tool: by a pattern of them.
+#: Patterns of strings in arguments, defaults, comparisons and keys that name a device, a backend or a tool.
 STRINGS = {re.compile(pattern): _meaning(*row) for pattern, row in _DATA["strings"].items()}
 
 #: Patterns in lists of requirements (whole packages are among NAMES), and in shell scripts and Dockerfiles.
@@ -56,7 +56,7 @@ PACKAGES, SHELL = (
 #: A file of CUDA kernels.
 CUDA_SOURCE = _meaning(*_DATA["cuda_source"])
 
-#: Folders without source of the user's.
+#: Folders without source code of the user.
 SKIPPED = {".git", ".tox", ".venv", "venv", "__pycache__", "build", "dist", "node_modules", "site-packages"}
 
 #: Larger files are generated.
@@ -65,7 +65,7 @@ LARGEST_BYTES = 4 * 2**20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One place in a source: ``what`` is written there, what it means on an NPU, and what to use instead."""
+    """One place in a source: ``what`` is written there, its meaning on an NPU, and what to use instead."""
 
     path: str
     line: int
@@ -116,7 +116,7 @@ def scan_notebook(source: bytes, path: str) -> Iterator[Finding]:
             continue
         lines = cell.get("source", "")
         code = "".join(map(str, lines)) if isinstance(lines, list) else str(lines)
-        # IPython's own lines, as in %pip and !nvidia-smi, are no Python.
+        # IPython's own lines, such as %pip and !nvidia-smi, are not Python.
         python = "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in code.splitlines())
         yield from scan_text(python, f"{path}[cell {number}]")
 
@@ -124,12 +124,12 @@ def scan_notebook(source: bytes, path: str) -> Iterator[Finding]:
 def scan_lines(
     source: bytes, path: str, patterns: Mapping[re.Pattern[str], Mapping[str, str]], *, packages: bool = False
 ) -> Iterator[Finding]:
-    """Yield the findings outside of comments; ``packages``: each line may begin with a package's name."""
+    """Yield the findings outside of comments; with ``packages``, each line may begin with a package's name."""
     for number, line in enumerate(source.decode(errors="replace").splitlines(), start=1):
         text = line.partition("#")[0]
         matches = ((pattern.search(text), meaning) for pattern, meaning in patterns.items())
         seen = [(match[0], meaning) for match, meaning in matches if match]
-        # A package's name begins a line, or a string: a list of dependencies may stand on one line.
+        # A package's name begins a line, or a string: a list of dependencies may be on one line.
         begins = re.findall(r"""(?:^\W*|["'])([A-Za-z][\w.-]*)""", text) if packages else []
         named = dict.fromkeys(each.replace("-", "_").lower() for each in begins)
         seen += [(name, NAMES[name]) for name in named if name in NAMES]
@@ -143,7 +143,7 @@ def scan_text(source: str | bytes, path: str) -> list[Finding]:
     return list(visitor.found.values())
 
 
-#: What reads a file, by patterns of its name, the first that matches; a single file of another name is read as Python.
+#: Parsers by patterns of file names, the first match counts; a single file of another name is parsed as Python.
 _READERS: Mapping[tuple[str, ...], Callable[[bytes, str], Iterable[Finding]]] = {
     ("*.ipynb",): scan_notebook,
     ("*.cu", "*.cuh"): lambda _, path: [Finding(path=path, line=1, what=Path(path).name, **CUDA_SOURCE)],
@@ -154,7 +154,7 @@ _READERS: Mapping[tuple[str, ...], Callable[[bytes, str], Iterable[Finding]]] = 
     ("*.py",): scan_text,
 }
 
-#: Nodes with expressions that may be the name of a device: defaults, comparisons, keys, what is assigned.
+#: Nodes with expressions that may be the name of a device: defaults, comparisons, keys, assigned values.
 _HOLDING: Mapping[type, Callable[[Any], Iterable[ast.expr]]] = {
     ast.arguments: lambda node: [*node.defaults, *filter(None, node.kw_defaults)],
     ast.Compare: lambda node: [node.left, *node.comparators],
@@ -204,20 +204,20 @@ class _Visitor(ast.NodeVisitor):
         is_method = isinstance(node.func, ast.Attribute) and self._full(node.func) is None
         if is_method and called in ("cuda", "double"):
             self._note(node, f".{called}()", METHODS[called])
-        known = set()  # keywords that say more than a device in their value does
+        known = set()  # keywords whose value means more than a device
         for keyword in node.keywords:
             for (name, begins), meaning in KEYWORDS.items():
                 if keyword.arg == name and ast.unparse(keyword.value).startswith(begins):
                     known.add(keyword)
                     self._note(node, f"{name}={ast.unparse(keyword.value)}", meaning)
-        # The strings of these are for people to read.
+        # Strings in these calls are for people to read.
         if called not in ("print", "debug", "info", "warning", "warn", "error", "exception", "log", "critical"):
             for argument in (*node.args, *(each.value for each in node.keywords if each not in known)):
                 self._strings(argument)
         self.generic_visit(node)
 
     def generic_visit(self, node: ast.AST) -> None:
-        """Check what may name a device in the parts of a node, then these."""
+        """Check the parts of a node that may name a device, then its children."""
         holds = _HOLDING.get(type(node))
         for each in holds(node) if holds else ():
             self._strings(each)
@@ -260,7 +260,7 @@ class _Visitor(ast.NodeVisitor):
 
     def _note(self, node: ast.AST, what: str, meaning: Mapping[str, str]) -> None:
         line = int(getattr(node, "lineno", 0))
-        # One line often names a module and then its function: the longer name is more specific.
+        # One line often names a module and then its function: keep the longer name, which is more specific.
         for (at, other), finding in list(self.found.items()):
             if at == line and finding.says == meaning["says"] and (what in other or other in what):
                 if len(other) >= len(what):

@@ -29,13 +29,13 @@ _SHAPE = re.compile(
     rf"(?P<shape>{_SIZE}(?:x{_SIZE}){{0,63}})(?::(?P<dtype>[a-z]+\d*)(?::(?P<below>{_SIZE}))?)?", re.ASCII
 )
 
-#: Most elements of one input: 4 GiB of float32.
+#: Maximum number of elements of one input: 4 GiB of float32.
 MOST_ELEMENTS = 2**30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetModel:
-    """A model and what it is called with. ``name`` is what the user wrote."""
+    """A model and its inputs. ``name`` is the user's text."""
 
     name: str
     model: nn.Module
@@ -44,12 +44,12 @@ class TargetModel:
 
     @property
     def batch(self) -> int:
-        """The length of the first dimension of the first tensor that has one; 1 without any."""
+        """Return the length of the first dimension of the first tensor that has one; 1 without any."""
         leaves, _ = tree_flatten((self.args, dict(self.kwargs)))
         return next((len(each) for each in leaves if isinstance(each, Tensor) and each.dim()), 1)
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return arguments and keywords with another tensor in place of each."""
+        """Return arguments and keywords with each tensor replaced."""
         args, kwargs = tree_map_only(Tensor, change, (self.args, dict(self.kwargs)))
         return args, kwargs
 
@@ -59,7 +59,7 @@ def resolve(name: str, what: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
         hint = "write package.module:function, or a folder with a config.json"
-        with contextlib.suppress(OSError, ValueError):  # no path, or too long for one
+        with contextlib.suppress(OSError, ValueError):  # not a path, or too long for one
             if Path(name).is_dir():
                 hint = f"it has no config.json: write package.module:function; its code alone: --source {name}"
         raise UsageError(f"{what} {name!r} does not name a factory", hint=hint)
@@ -77,7 +77,7 @@ def resolve(name: str, what: str) -> Any:
 
 
 def refuse_unusable(name: str, inputs: str = "") -> None:
-    """Raise UsageError for a model or inputs that cannot be made, as far as that can be told without making them."""
+    """Raise UsageError for an invalid model or inputs, as far as that can be decided without building them."""
     if pretrained.is_folder(name):
         pretrained.refuse_unusable(name)
     elif callable(factory := resolve(name, "model")) and not isinstance(factory, nn.Module):
@@ -100,9 +100,9 @@ def _refuse_parameters(factory: Callable[..., Any], name: str) -> None:
 
 
 def target_model(factory: Any, inputs: Any = "", batch: int | None = None) -> TargetModel:
-    """Make the model of a factory or its name with the ``inputs``, which a name or shapes may give, for a ``batch``.
+    """Build the model of a factory or its name with the ``inputs``, which may be a name or shapes, for a ``batch``.
 
-    The factory gives an ``nn.Module``, or a module and its inputs; a class and a module will do. A folder of
+    The factory returns an ``nn.Module``, or a module and its inputs; a class and a module are accepted too. A folder of
     transformers gives its model. Raises UsageError.
     """
     name = name_of(factory)
@@ -124,14 +124,14 @@ def target_model(factory: Any, inputs: Any = "", batch: int | None = None) -> Ta
 
 
 def name_of(factory: Any) -> str:
-    """Return the name of a factory, or of a class or module in its place."""
+    """Return the name of a factory, or of a class or module used as one."""
     if isinstance(factory, str):
         return factory
     return f"{getattr(factory, '__module__', '')}:{getattr(factory, '__qualname__', type(factory).__name__)}"
 
 
 def made(factory: Any, name: str) -> tuple[nn.Module, Any]:
-    """Return the module a factory makes, and its inputs, None where it gives none. Raises UsageError for others."""
+    """Return the module that a factory returns, and its inputs or None. Raises UsageError for anything else."""
     seed()
     result = factory
     if callable(factory) and not isinstance(factory, nn.Module):
@@ -152,9 +152,9 @@ def seed() -> None:
 
 
 def called_with(given: Any, batch: int | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments and keywords of inputs as people write them: a tensor, a tuple, a mapping, a function of these.
+    """Return arguments and keywords from user inputs: a tensor, a tuple, a mapping, or a function that returns these.
 
-    A function with a parameter is given the batch size; what other inputs hold is repeated along the first dimension.
+    A function with a parameter gets the batch size; other inputs are repeated along the first dimension.
     """
     seed()
     takes_batch = callable(given) and any(each.kind in _POSITIONAL for each in _parameters(given))
@@ -169,7 +169,7 @@ def called_with(given: Any, batch: int | None = None) -> tuple[tuple[Any, ...], 
 
 
 def rebatched(args: tuple[Any, ...], kwargs: Mapping[str, Any], batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the same arguments with another batch: what is as long as the first tensor is repeated, or cut."""
+    """Return the same arguments with another batch: tensors as long as the first one are repeated, or cut."""
     given = TargetModel(name="", model=nn.Identity(), args=args, kwargs=kwargs)
     before = given.batch
     if not before:
@@ -186,7 +186,7 @@ def rebatched(args: tuple[Any, ...], kwargs: Mapping[str, Any], batch: int) -> t
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a function that has a signature; none of others."""
+    """Return the parameters of a function that has a signature; none for others."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -198,7 +198,7 @@ def _is_shapes(text: str) -> bool:
 
 
 def _parsed(text: str) -> Iterator[tuple[list[int], torch.dtype, int]]:
-    """Yield shapes, dtypes and what integers are to be below of. Raises UsageError."""
+    """Yield shapes, dtypes and exclusive upper bounds of integers. Raises UsageError."""
     for part in map(str.strip, text.split(",")):
         match = _SHAPE.fullmatch(part)
         dtype = getattr(torch, (match and match["dtype"]) or "float32", None)
@@ -207,7 +207,7 @@ def _parsed(text: str) -> Iterator[tuple[list[int], torch.dtype, int]]:
             raise UsageError(f"{part!r} is not a shape with a torch dtype", hint=hint)
         shape = [int(size) for size in match["shape"].split("x")]
         _refuse_large(math.prod(shape), part)
-        # Where nothing says it, integers are below 2: a valid index of almost any embedding.
+        # By default, integers are below 2: a valid index of almost any embedding.
         yield shape, dtype, int(match["below"] or 2)
 
 
@@ -226,7 +226,7 @@ def _refuse_large(elements: int, what: str) -> None:
 
 
 def floating(output: Any) -> dict[str, Tensor]:
-    """Return the floating tensors of any model's output by name: tensors, tuples, mappings, classes of transformers.
+    """Return the floating tensors of a model's output by name: tensors, tuples, mappings, classes of transformers.
 
     Raises UsageError for an output without any.
     """

@@ -1,4 +1,4 @@
-"""Traces of a model at each batch size, set against what torch_npu has, and where torch.compile breaks its graph."""
+"""Traces of a model at each batch size, compared with torch_npu's operators, and the graph breaks of torch.compile."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def analyse(
     training: bool,
     compiled: bool,
 ) -> Analysis:
-    """Fill in operators and memory of a model; no ``batches``: the inputs as they are, and twice as many.
+    """Fill in operators and memory of a model. Without ``batches``, use the given inputs, and twice as many.
 
-    Raises UsageError where the model cannot be made or does not run.
+    Raises UsageError if the model cannot be built or does not run.
     """
     step = Step(optimizer=optimizer, autocast=getattr(torch, autocast) if autocast else None, training=training)
     hint = "see that the factory and the function of inputs run by themselves"
@@ -60,7 +60,7 @@ def analyse(
     is_batch = len({sum(use.calls for use in each.uses.values()) for each in traces}) == 1
     if not is_batch:
         notes.append("the number of operators grows with the first dimension, as steps of a sequence: is it the batch?")
-    # Search with meta tensors, which cost nothing at any size; not for a model that reads values, nor along steps.
+    # Search with meta tensors, which cost nothing at any size; but not if the model reads values, nor along steps.
     searches = is_batch and not traced.reads_values and traced.mode != "cpu"
     return replace(
         empty,
@@ -80,12 +80,12 @@ def analyse(
     )
 
 
-#: Modules that torch_npu computes by an operator of before aclnn; nn.RNN and nn.GRUCell are made of others.
-#: Source: op_plugin/ops/aclops in Ascend/op-plugin (LstmKernelNpu, GruKernelNpu, LstmCellKernelNpu).
+#: Modules that torch_npu computes by an operator older than aclnn; nn.RNN and nn.GRUCell consist of other operators.
+#:  Source: op_plugin/ops/aclops in Ascend/op-plugin (LstmKernelNpu, GruKernelNpu, LstmCellKernelNpu).
 _OLDER = {torch.nn.LSTM: "DynamicRNN", torch.nn.GRU: "DynamicGRUV2", torch.nn.LSTMCell: "DynamicRNNV2"}
 
 
-#: What becomes of float32 in a product, and what to do about it.
+#: The format of float32 operands in a product, and what to do about it.
 _BECOMES = {
     IN_HF32: "round their factors to HF32 by default; torch.npu.conv.allow_hf32 = False keeps float32",
     IN_HALVES: "round their factors to float16; the chip has no other mode",
@@ -94,9 +94,9 @@ _BECOMES = {
 
 
 def _of_the_chip(operators: Iterable[Operator], chip: chips.Chip) -> Iterator[str]:
-    """Yield what becomes of float32 in a model's products on a chip, and the objections to its operators there.
+    """Yield the formats of float32 operands in a model's products on a chip, and the objections to its operators there.
 
-    Observations on such a chip count before CANN's documentation.
+    Observations on such a chip take precedence over CANN's documentation.
     """
     if (its := chips.family(chip.name)) is None:
         return
@@ -132,7 +132,7 @@ def _operator(name: str, uses: Mapping[tuple[str, str], OperatorUse], kind: Kind
 
 
 _VALUE = "decides by a tensor's value: compute both and choose by torch.where, or decide outside of the graph"
-#: How torch's reason begins -> what to do, where torch's own hint is missing or is no help on an NPU.
+#: The beginning of torch's reason -> what to do, if torch's own hint is missing or does not help on an NPU.
 _REMEDIES = {
     "generic_jump": _VALUE,
     "Data-dependent": _VALUE,
@@ -142,7 +142,7 @@ _REMEDIES = {
 
 
 def graph_breaks(target: TargetModel, *, reads_values: bool) -> tuple[str, ...]:
-    """Return the breaks of a model's forward, with line, torch's reason and what to do.
+    """Return the graph breaks of a model's forward, with line, torch's reason and what to do.
 
     Nothing is computed, unless the model reads values: it then runs once on the CPU.
     """

@@ -1,6 +1,6 @@
 """The operators that a model calls, from torch's own dispatch: all below autograd, forward and backward.
 
-Tensors are fake NPU tensors if torch_npu is there (which shows what it dispatches to), else meta tensors: nothing is
+Tensors are fake NPU tensors with torch_npu (which shows how it decomposes operators), else meta tensors: nothing is
 computed. If a model reads values (``.item()``, ``nonzero``), it runs once on the CPU first, and the trace without
 values takes them from there, so that the operators are still those of the NPU.
 """
@@ -35,10 +35,10 @@ _BY_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 class OperatorUse:
     """How often an operator was called in one phase, with which tensors, and its cost.
 
-    ``moved_bytes`` is the size of all input and output tensors: what crosses to the host and back on a fallback.
+    ``moved_bytes`` is the size of all input and output tensors, which cross to the host and back on a fallback.
     ``flops`` counts multiplications and additions if torch has a formula, else 0. ``places`` are the lines of the model
-    that call it ("model.py:12"), in the backward pass those of the forward operator. ``refused`` is what the operator's
-    name does not tell of calls that a captured graph refuses ("mask", "literal", "copy"), and the line. ``signatures``
+    that call it ("model.py:12"), in the backward pass those of the forward operator. ``refused`` says why calls are
+    rejected in a captured graph, beyond the operator's name ("mask", "literal", "copy"), and the line. ``signatures``
     are shapes and dtypes of the tensors that one call takes, as text.
     """
 
@@ -58,9 +58,9 @@ class Values:
         self._results: deque[tuple[str, Any]] = deque()
 
     def result(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call the operator and record its scalar or the shape of its tensors; or return what was recorded.
+        """Call the operator and record its scalar or the shape of its tensors; or return the recorded result.
 
-        Raises RuntimeError if the trace without values calls other such operators than the CPU did.
+        Raises RuntimeError if the trace without values calls other such operators than the run on the CPU.
         """
         name = str(func.name())  # type: ignore[no-untyped-call]
         if not self.replays:
@@ -79,7 +79,7 @@ def _without_values(result: Any, device: torch.device | str) -> Any:
 
 
 class Recorder(EagerDispatchMode):
-    """Records every operator by phase and name, which the caller sets, and the memory of what they make.
+    """Records every operator by phase and name, which the caller sets, and the memory of its results.
 
     ``bytes`` and ``peak_bytes`` count tensors that were created and are still referenced, without ``existing`` ones.
     """
@@ -90,7 +90,7 @@ class Recorder(EagerDispatchMode):
         self.values = values
         self.uses: dict[tuple[str, str], OperatorUse] = {}
         self.bytes = self.peak_bytes = 0
-        # The address identifies the storage of two wrappers.
+        # The address identifies the storage across wrappers.
         self._known = {each.untyped_storage()._cdata for each in existing}  # noqa: SLF001
         self._lines: dict[int, str] = {}
 
@@ -147,7 +147,7 @@ class Recorder(EagerDispatchMode):
 
 
 def _refused(name: str, args: Sequence[Any], given: Sequence[Tensor], out: Sequence[Tensor]) -> str:
-    """Return what a capture refuses: "mask" in an index, "literal" or "copy" that crosses to the device; else ""."""
+    """Return what a capture rejects: "mask" in an index, "literal" or "copy" that crosses to the device; else ""."""
     operator = name.removeprefix("aten::").partition(".")[0]
     if operator in ("index", "index_put", "index_put_"):
         return "mask" if any(each.dtype in (torch.bool, torch.uint8) for each in tensors_in(args[1])) else ""
@@ -157,7 +157,7 @@ def _refused(name: str, args: Sequence[Any], given: Sequence[Tensor], out: Seque
     return "copy" if len(devices) > 1 else ""
 
 
-#: Files whose lines are nobody's model, and the one that calls the model.
+#: Files whose lines are not the model's, and the one that calls the model.
 _CALLER = str(Path(__file__).with_name("running.py"))
 _NOT_THE_MODEL = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 

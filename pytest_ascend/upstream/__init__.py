@@ -1,1 +1,1 @@
-"""Run tests that others wrote for any device, and compare what becomes of them with what is known of real NPUs."""
+"""Run third-party tests written for any device, and compare their outcomes with those known from real NPUs."""

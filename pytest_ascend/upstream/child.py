@@ -1,10 +1,10 @@
-"""Run one file of others' tests as ``python file.py`` does, and tell the parent what becomes of each test.
+"""Run one file of third-party tests as ``python file.py`` does, and send each test's outcome to the parent.
 
     python -m pytest_ascend.upstream.child FILE cpu|npu|emulated [everything] READ WRITE
 
-However a file of unittest is started, torch's ``run_tests`` too, it ends in ``TextTestRunner.run``, which is replaced.
-The process sends the names of all tests, receives those to run, and sends each test at its beginning and end.
-What a test raised is classified here, where it still is an exception.
+However a unittest file is started, including torch's ``run_tests``, it ends in ``TextTestRunner.run``, which is
+replaced. The process sends the names of all tests, receives those to run, and sends an event at the beginning and end
+of each test. Errors are classified here, while they are still exceptions.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class _Results(unittest.TestResult):
         self._note(test, "skipped", reason)
 
     def addError(self, test: unittest.TestCase, err: Any) -> None:
-        super().addError(test, err)  # torch's TestCase looks at the errors and failures of a result
+        super().addError(test, err)  # torch's TestCase reads the errors and failures of a result
         from pytest_ascend import emulator
 
         error = err[1]
         while error.__cause__ is not None and not isinstance(error, AssertionError):
-            error = error.__cause__  # PyTorch's tests raise which sample it was from what the operator raised
+            error = error.__cause__  # PyTorch's tests wrap the operator's error in one that names the sample
         is_emulated = emulator.is_active()
         found = classify(error, emulated=is_emulated, missing=emulator.missing() if is_emulated else ())
         self._note(test, found.name, found.reason, found.detail[-6000:])
@@ -86,7 +86,7 @@ class _Results(unittest.TestResult):
     def _note(self, test: unittest.TestCase, outcome: str, reason: str = "", detail: str = "") -> None:
         if self.found.get("outcome", "passed") == "passed":
             self.found = {"outcome": outcome, "reason": reason, "detail": detail}
-        if not isinstance(test, unittest.TestCase):  # what a class needs before its tests
+        if not isinstance(test, unittest.TestCase):  # class-level setup
             self.say(test=str(test), **self.found)
 
 
@@ -128,13 +128,13 @@ def _falls_back(name: str) -> bool:
 
 
 def _prepare(*, device: str, everything: bool) -> None:
-    """Give torch.testing the names that copies of tests from other versions import, and each test its skips once.
+    """Give torch.testing the names that copies of tests from other versions import, and apply each test's skips once.
 
     torch_npu.testing adds an operator's skips to its decorators again for every test, in quadratic time. With
-    ``everything`` they are left away.
+    ``everything``, they are omitted.
     """
     if device != "cpu":
-        importlib.import_module("torch_npu")  # before torch looks for the devices that tests are made for
+        importlib.import_module("torch_npu")  # before torch looks up the devices that tests are generated for
     operators: Any = importlib.import_module("torch.testing._internal.common_methods_invocations")
     from torch.testing._internal import common_utils
     from torch.testing._internal.opinfo import core

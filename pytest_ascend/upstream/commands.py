@@ -1,4 +1,4 @@
-"""``pytest-ascend upstream``: run tests that others wrote for any device, and compare the results with a real NPU's."""
+"""``pytest-ascend upstream``: run third-party tests written for any device; compare their results with a real NPU's."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from pytest_ascend.system.text import parse_size
 from pytest_ascend.upstream import comparison, lists, running
 
 PATH, FILE = click.Path(path_type=Path, exists=True), click.Path(path_type=Path)
-#: Of tests, by the SHA-256 of their ids: see :func:`lists.half`.
+#: Half of the tests, by the SHA-256 of their ids: see :func:`lists.half`.
 HALF = click.Choice(["even", "odd"])
 DEVICE, FORM = click.Choice(["emulated", "npu", "cpu"]), click.Choice(["configs", "disabled", "ids", "lines"])
 REPORT = "The folder for log and page."
-#: All tests of the files that ran, by node id: what rules are made from and written for.
+#: All tests of the files that ran, by node id: rules are derived from and written for them.
 TESTS = "tests.txt"
 
 
@@ -44,7 +44,7 @@ class _Default(click.Group):
 
 @click.group(cls=_Default)
 def upstream() -> None:
-    """Run PyTorch's own tests on a device, and compare with what real NPUs are known to pass.
+    """Run PyTorch's own tests on a device, and compare the results with those known from real NPUs.
 
     upstream CHECKOUT is short for upstream run CHECKOUT.
     """
@@ -89,18 +89,18 @@ _match = click.option(
 def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str, ...], **given: Any) -> None:
     """Run the tests in CHECKOUT, and write a run log and a page to a folder.
 
-    CHECKOUT is one of PyTorch, or of Ascend/pytorch, whose folder "test" has copies for its torch, or any folder or
-    file of unittest. Of PyTorch, the files that are generic over devices run unless --files names others. Exit code 1
-    where a test did not pass.
+    CHECKOUT is a checkout of PyTorch, or of Ascend/pytorch, whose folder "test" has copies for its torch, or any folder
+    or file of unittest. For PyTorch, the files that are generic over devices run unless --files names others. Exit code
+    1 if a test did not pass.
     """
     if given["only"] and not known:
         raise UsageError("--only needs a list", hint="add --list FILE")
     chosen = running.files_of(checkout.resolve(), files)
     memory_bytes, chip, jobs = checked_memory(parse_size(given.pop("memory"))), given.pop("chip"), given.pop("jobs")
     choice = running.Choice(listed=lists.read(known), **given)
-    # They are set here too: the report names the CANN that was told.
+    # Also set here: the report names the CANN that was requested.
     settings = {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu" if choice.device == "cpu" else "privateuse1"}
-    settings["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # tests that were written before torch 2.6 load what they saved
+    settings["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # tests written before torch 2.6 load their own saved files
     if choice.device == "emulated":
         settings |= environment(EmulatorSettings(memory_bytes=memory_bytes, chip=chip).resolved())
     os.environ.update(settings)
@@ -142,7 +142,7 @@ def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str,
     "--write", "page", type=(str, PATH), metavar="MARK PAGE", help="Put the table between <!-- MARK --> lines."
 )
 def compare(logs: tuple[Path, ...], known: tuple[Path, ...], page: tuple[str, Path] | None, **given: Any) -> None:
-    """Compare the logs of runs with lists of what a real NPU does not pass."""
+    """Compare the logs of runs with lists of tests that a real NPU does not pass."""
     every = [row for log in logs for row in read_log(log / "run.jsonl" if log.is_dir() else log).records]
     rows = [row for row in every if re.search(given["match"], row.node_id)]
     found = comparison.compare(rows, lists.read(known), given["half"] or "")
@@ -160,7 +160,7 @@ def compare(logs: tuple[Path, ...], known: tuple[Path, ...], page: tuple[str, Pa
 @click.option("--half", type=HALF, default=None, help="Look at the tests of one half only.")
 @click.option("-o", "--output", type=FILE, default="rules.json", show_default=True, help="The file to write.")
 def import_(known: tuple[Path, ...], tests: Path, source: str, half: str | None, output: Path) -> None:
-    """Make rules of lists: which operators do not pass which tests in which dtypes, and why."""
+    """Derive rules from lists: which operators do not pass which tests in which dtypes, and why."""
     from pytest_ascend.upstream import rules
 
     listed, operators = lists.read(known), rules.operators_of_torch()
@@ -182,7 +182,7 @@ def import_(known: tuple[Path, ...], tests: Path, source: str, half: str | None,
 def export(rules_file: Path | None, form: str, tests: Path | None, output: Path) -> None:
     """Write rules as PrivateUse1TestBase.set_test_configs takes them, or as a list of tests.
 
-    By default those that come with pytest-ascend: what an Atlas A3 does not pass, by the even half of its list.
+    By default the bundled rules: tests that an Atlas A3 does not pass, by the even half of its list.
     """
     from pytest_ascend.upstream import rules
 

@@ -1,4 +1,4 @@
-"""Compare what became of tests with a list of those that a real NPU does not pass."""
+"""Compare test outcomes with a list of the tests that a real NPU does not pass."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ BOTH_PASS, ONLY_HERE, OWN = "passes", "does not pass here", "torch_npu itself re
 
 
 def cause(outcome: Outcome) -> str:
-    """Return the root cause of what did not pass: the message with its numbers taken out."""
-    # What CANN's host code says of a dtype or rank that it does not take counts before the message.
+    """Return the root cause of a failure: the message without its numbers."""
+    # The message of CANN's host code about an unsupported dtype or rank takes precedence.
     said = re.search(r"emulated CANN: (.{1,120})|(aclnn\w+: EZ\d+: .{1,120})", outcome.detail)
     text = (said[1] or said[2]) if said else outcome.reason[:120]
-    by_itself = r"(?<!\w)[-+]?\d[\d.]*(e[-+]?\d+)?"  # not a number within a name
+    by_itself = r"(?<!\w)[-+]?\d[\d.]*(e[-+]?\d+)?"  # a number that is not within a name
     return f"{outcome.name}: {re.sub(by_itself, 'N', text)}"
 
 
-#: torch_npu's own words, before it calls CANN: the same on a card with the same torch_npu. Lists are of other releases.
+#: torch_npu's own errors before it calls CANN, as on a card with the same torch_npu. Lists are of other releases.
 _OWN = re.compile(r"scalar_type:\w+ ?is not surpported")
 
 
-#: What became of a test by the list: the verdict, the list's reason, and the cause here.
+#: Outcome of a test compared with the list: the verdict, the list's reason, and the cause found here.
 Key: TypeAlias = tuple[str, str, str]
 
 
 def compare(rows: Iterable[ResultRecord], listed: Listed, only_half: str = "") -> dict[Key, list[str]]:
-    """Compare records with a list, of all tests or of one half, and return the tests by what became of them.
+    """Compare records with a list, of all tests or of one half, and return the tests by outcome.
 
-    Of a test that ran again, the last one counts.
+    If a test ran several times, the last run counts.
     """
     found: dict[Key, list[str]] = {}
     for row in {row.node_id: row for row in rows}.values():
@@ -57,7 +57,7 @@ def compare(rows: Iterable[ResultRecord], listed: Listed, only_half: str = "") -
 
 
 def table(found: Mapping[Key, Sequence[str]], known: str) -> str:
-    """Return the comparison as Markdown; ``known`` says what the list is."""
+    """Return the comparison as Markdown; ``known`` describes the list."""
     total = Counter(verdict for (verdict, _, _), tests in found.items() for _ in tests)
     refused, passing = total[SAME] + total[OTHER] + total[PASSES], total[BOTH_PASS] + total[ONLY_HERE]
     lines = [

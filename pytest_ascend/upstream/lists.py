@@ -28,7 +28,7 @@ LIMIT_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A test on a list. ``file`` is "" where the list names none; ``id`` is what the list writes."""
+    """A test on a list. ``file`` is "" if the list names none; ``id`` is the list's text."""
 
     id: str
     test: str
@@ -46,8 +46,8 @@ class Listed:
     def of(self, file: str, name: str) -> Entry | None:
         """Return the entry of a test, ``name`` being CLASS::TEST: itself, or without its device and dtype.
 
-        A class stands for all whose names begin with it. torch_npu calls its device by two names, and PyTorch renamed
-        classes of device-generic tests by putting "Device" before it.
+        A class stands for all classes whose names begin with it. torch_npu calls its device by two names, and PyTorch
+        renamed classes of device-generic tests by putting "Device" before the name.
         """
         cls, _, test = name.partition("::")
         empty: list[Entry] = []
@@ -58,7 +58,7 @@ class Listed:
 
 
 def read(paths: Iterable[Path]) -> Listed:
-    """Read lists; where torch's form names chips, as of a 910B. Raises UsageError for what is no list."""
+    """Read lists; torch's format counts if it names chips such as a 910B. Raises UsageError for anything but a list."""
     found: dict[str, list[Entry]] = {}
     for path in paths:
         kinds = (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError)
@@ -99,5 +99,5 @@ def ids(path: Path) -> list[str]:
 
 
 def half(of: str) -> str:
-    """Return "even" or "odd": what the last hex digit of the SHA-256 of a test's id is."""
+    """Return "even" or "odd", by the last hex digit of the SHA-256 of a test's id."""
     return "odd" if int(hashlib.sha256(of.encode()).hexdigest()[-1], 16) % 2 else "even"

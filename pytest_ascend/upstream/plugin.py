@@ -1,4 +1,4 @@
-"""A plugin for pytest that keeps what becomes of others' tests as a run log and a page.
+"""A plugin for pytest that records the outcomes of third-party tests as a run log and a page.
 
     pytest-ascend emulate -- torchcts run --device npu --level 2 -p pytest_ascend.upstream.plugin
 
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin without any test. Raises UsageError for a sample that is none."""
+    """Begin without any test. Raises UsageError for an invalid sample."""
     if running.sample_of(text := config.getoption("--upstream-sample")) is None:
         few, _, of = text.partition("/")
         raise pytest.UsageError(f"--upstream-sample: expected K/N such as 1/20, got {few}/{of}")
@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the sample of what others' own options have left."""
+    """Keep the sample of the tests left after the authors' own options."""
     choice = running.Choice(sample=running.sample_of(config.getoption("--upstream-sample")) or (1, 1))
     kept = [each for each in items if choice.wants(*_names(each))]
     config.hook.pytest_deselected(items=[each for each in items if each not in set(kept)])
@@ -57,7 +57,7 @@ def _names(item: pytest.Item) -> tuple[str, str]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[Any]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note what became of a test, by the exception that it raised."""
+    """Record the outcome of a test, by the exception that it raised."""
     report = yield
     file, name = _names(item)
     outcome: Outcome | None = Passed() if report.when == "call" and report.passed else None
@@ -70,7 +70,7 @@ def pytest_runtest_makereport(
         is_emulated = emulator.is_active()
         error = call.excinfo.value
         if isinstance(error, AssertionError) and str(error).startswith("Device raised "):
-            error = RuntimeError(str(error))  # an assertion of TorchCTS quotes what the device raised
+            error = RuntimeError(str(error))  # an assertion of TorchCTS quotes the device's error
         outcome = classify(error, emulated=is_emulated, missing=emulator.missing() if is_emulated else ())
     if outcome:
         item.config.stash[_ROWS].append(running.record(file, name, outcome, call.duration))

@@ -1,7 +1,7 @@
-"""Rules in place of lists: which operators do not pass which tests in which dtypes, why, and by which source.
+"""Rules instead of lists: which operators do not pass which tests in which dtypes, why, and by which source.
 
-A rule has patterns instead of names of tests, so that one row stands for hundreds. Lists are read into rules, and
-written from rules and the names of all tests.
+A rule has patterns instead of names of tests, so that one row stands for hundreds. Rules are derived from lists, and
+lists are written from rules and the names of all tests.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pytest_ascend.system.files import read_regular
 from pytest_ascend.system.groups import by_key
 from pytest_ascend.upstream.lists import LIMIT_BYTES, Listed
 
-#: test_NAME_OPERATOR_npu_DTYPE: what a test is about cannot be told from its name alone, so the dtype and the rest are.
+#: test_NAME_OPERATOR_npu_DTYPE. The name alone does not separate test and operator, so this matches dtype and rest.
 _PARTS = re.compile(
     r"(?P<what>test_\w+?)_(?:npu|privateuse1|cpu)(?:_(?P<dtype>(?:bool|u?int\d+|b?float\d+|complex\d+)\w*))?"
 )
 ANY = "*"
-#: A rule may exclude so large a share of tests that are not listed; the rest is written as names.
+#: A rule may exclude up to this share of unlisted tests; otherwise, names are written.
 SPARED = 0.02
-#: A rule stands for so many tests at least.
+#: Least number of tests that a rule stands for.
 FEWEST = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """Tests that are left out: of ``classes``, about ``operators``, in ``dtypes``; "*" stands for all.
+    """Tests that are excluded: of ``classes``, about ``operators``, in ``dtypes``; "*" stands for all.
 
     ``tests`` are the beginnings of their names, such as "test_out". ``operators`` are written as in names of tests.
     ``count`` is how many listed tests the rule stands for, ``spared`` how many others it would exclude.
@@ -51,9 +51,9 @@ class Rule:
 
 
 def _parsed(ids: Iterable[str], operators: Collection[str]) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
-    """Yield the id of each test, and what rules tell tests apart by: class, beginning of the name, operator, dtype.
+    """Yield the id of each test, and its attributes in rules: class, beginning of the name, operator, dtype.
 
-    The operator is the longest known one that a name ends in.
+    The operator is the longest known one that a name ends with.
     """
     for each in ids:
         cls, name = each.split("::")[-2:]
@@ -67,7 +67,7 @@ def _parsed(ids: Iterable[str], operators: Collection[str]) -> Iterator[tuple[st
 
 
 def operators_of_torch() -> dict[str, str]:
-    """Return PyTorch's operators and modules, by what names of tests have: nn_functional_relu is nn.functional.relu."""
+    """Return PyTorch's operators and modules by their test names: nn_functional_relu is nn.functional.relu."""
     from torch.testing._internal.common_methods_invocations import op_db, python_ref_db
     from torch.testing._internal.common_modules import module_db
 
@@ -81,10 +81,10 @@ _OPERATOR = 2
 
 
 def derive(listed: Listed, ids: Iterable[str], source: str, operators: Collection[str]) -> list[Rule]:
-    """Make rules of a list, given the names of all tests, so that none excludes many tests that are not listed.
+    """Derive rules from a list, given the names of all tests, so that none excludes many unlisted tests.
 
     The widest kind of rule comes first: an operator in a dtype, then a test in a dtype, then an operator in a class of
-    tests, then one of its tests, at last single tests.
+    tests, then one of its tests, and finally single tests.
     """
     every = list(_parsed(ids, operators))
     reasons = {each: entry.reason for each, _ in every if (entry := listed.of(*each.split("::", 1)))}
@@ -117,7 +117,7 @@ def _joined(rows: Iterable[tuple[Any, int, int]], place: int) -> Iterator[tuple[
 
 
 def excluded(rules: Iterable[Rule], ids: Iterable[str], operators: Collection[str]) -> dict[str, Rule]:
-    """Return the tests that rules leave out, each with the first rule that does."""
+    """Return the tests that rules exclude, each with the first rule that does."""
     every = list(_parsed(ids, operators))
     found: dict[str, Rule] = {}
     for rule in rules:
@@ -129,7 +129,7 @@ def excluded(rules: Iterable[Rule], ids: Iterable[str], operators: Collection[st
 
 
 def as_list(out: Mapping[str, Rule], form: str) -> str:
-    """Write a list: "lines" of node ids, by "ids" with the reasons, or "disabled" for torch's DISABLED_TESTS_FILE."""
+    """Return a list: "lines" of node ids, by "ids" with the reasons, or "disabled" for torch's DISABLED_TESTS_FILE."""
     if form == "lines":
         return "".join(f"{json.dumps({'nodeid': each})}\n" for each in out)
     rows: dict[str, Any] = {}
@@ -161,10 +161,10 @@ PrivateUse1TestBase.set_test_configs(op_overrides=OVERRIDES, test_exclusions={ex
 
 
 def as_configs(rules: Iterable[Rule], operators: Mapping[str, str]) -> str:
-    """Write a program that calls PrivateUse1TestBase.set_test_configs.
+    """Return a program that calls PrivateUse1TestBase.set_test_configs.
 
     Its overrides are by operator, its exclusions whole tests of a class. A rule without an operator that names dtypes
-    can be neither, and is left out.
+    can be neither, and is omitted.
     """
     rows: list[tuple[Any, ...]] = []
     exclusions: dict[str, list[str]] = {}

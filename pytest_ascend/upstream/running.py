@@ -1,7 +1,7 @@
-"""Run files of others' tests, each in a process of its own, and make a run log and a page of what becomes of them.
+"""Run files of third-party tests, each in a process of its own, and write a run log and a page of the outcomes.
 
-A process that dies, or is at one test for too long, is started again for the tests that are left, so that each test has
-an outcome.
+A process that dies, or spends too long on one test, is restarted for the remaining tests, so that each test has an
+outcome.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pytest_ascend.system.files import write_file
 from pytest_ascend.upstream.lists import Listed, half
 from pytest_ascend.verdict.summary import summarise
 
-#: The file with why tests were skipped, by file of tests.
+#: The file with the reasons why tests were skipped, by file of tests.
 SKIPPED = "skipped.json"
 #: PyTorch's files whose tests are generic over devices.
 GENERIC = (
@@ -56,8 +56,8 @@ class Choice:
     """Which tests run, where, and for how long.
 
     ``sample`` is (K, N): K of N tests, by the hash of ``seed`` and id. ``half`` is even or odd, by the hash of the id.
-    ``match`` is searched for in CLASS::TEST. ``only`` is "listed" or "unlisted". With ``everything``, what
-    torch_npu.testing leaves out by name runs too.
+    ``match`` is searched for in CLASS::TEST. ``only`` is "listed" or "unlisted". With ``everything``, tests that
+    torch_npu.testing skips by name also run.
     """
 
     device: str = "emulated"
@@ -72,7 +72,7 @@ class Choice:
     file_s: float = 1800.0
 
     def wants(self, file: str, name: str) -> bool:
-        """Whether a test is chosen."""
+        """Return whether a test is selected."""
         entry, id_ = self.listed.of(file, name), f"{file}::{name}"
         draw = int(hashlib.sha256(f"{self.seed} {id_}".encode()).hexdigest(), 16)
         return bool(
@@ -85,7 +85,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What became of a file: the names of all its tests, and the last event of each that was chosen."""
+    """The outcome of a file: the names of all its tests, and the last event of each selected one."""
 
     path: Path
     end_s: float = 0.0
@@ -94,7 +94,7 @@ class Seen:
 
     @property
     def file(self) -> str:
-        """How lists name the file: test/nn/test_dropout.py."""
+        """Return the name of the file in lists: test/nn/test_dropout.py."""
         *folders, name = self.path.parts
         below = folders[len(folders) - folders[::-1].index("test") :] if "test" in folders else folders[-1:]
         return "/".join(("test", *below, name))
@@ -109,14 +109,14 @@ class Seen:
 
 
 def record(file: str, name: str, outcome: Outcome, duration_s: float) -> ResultRecord:
-    """Return the record of a test of others', whose names become parts of a case's id."""
+    """Return the record of a third-party test, whose names become parts of a case's id."""
     subject, property_ = (re.sub(r"[^\w.\[\]-]+", ".", each) for each in (file.removesuffix(".py"), name))
     case = Case(suite="user", subject=subject, property=property_)
     return ResultRecord.of(case, f"{file}::{name}", outcome, duration_s=duration_s)
 
 
 def files_of(root: Path, wanted: Iterable[str]) -> list[Path]:
-    """Return the files of tests of a checkout: those named, or by default the generic ones of PyTorch, or all."""
+    """Return the test files of a checkout: those named, or by default the generic ones of PyTorch, or all."""
     tests = root / "test" if (root / "test").is_dir() else root
     every = [root] if root.is_file() else sorted(tests.rglob("test_*.py"))
     named = tuple(wanted) or (GENERIC if (tests / "test_torch.py").exists() else ())
@@ -129,24 +129,24 @@ def files_of(root: Path, wanted: Iterable[str]) -> list[Path]:
 
 
 def run(file: Path, choice: Choice, variables: Mapping[str, str]) -> Seen:
-    """Run the tests of a file that are chosen."""
+    """Run the selected tests of a file."""
     seen = Seen(file, time.monotonic() + choice.file_s)
-    for _ in range(12):  # started anew for the tests that are left
+    for _ in range(12):  # restarted for the remaining tests
         if not _process(seen, choice, variables) or time.monotonic() >= seen.end_s:
             break
     return seen
 
 
 def _process(seen: Seen, choice: Choice, variables: Mapping[str, str]) -> bool:
-    """Run a process for the tests that are left, and note what became of them; return whether some are left still."""
+    """Run a process for the remaining tests, and record their outcomes; return whether some are still left."""
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environ = {**os.environ, **variables, "PATH": programs}
     how = ["everything"] * choice.everything
     child = fresh("pytest_ascend.upstream.child", str(seen.path), choice.device, *how, environ=environ)
-    begun, why, code, since = "", "", None, math.inf  # collecting counts as the file's time only
+    begun, why, code, since = "", "", None, math.inf  # collecting only counts towards the file's time
     while code is None and not why:
         time.sleep(0.1)
-        code, now = child.code(), time.monotonic()  # before reading: the pipe holds all that a dead process said
+        code, now = child.code(), time.monotonic()  # before reading: the pipe holds all messages of a dead one
         for event in child.read():
             begun, since = event.get("test", ""), now
             if "all" in event:
@@ -175,7 +175,7 @@ def _process(seen: Seen, choice: Choice, variables: Mapping[str, str]) -> bool:
 
 def write(report: Path, choice: Choice, rows: Iterable[ResultRecord], selection: str) -> Mapping[str, int]:
     """Write run log and page; return how often each outcome occurred."""
-    # What others' tests compare is theirs; that they ran to their end is what is known of those that pass.
+    # The comparisons in these tests are their authors': a pass only means that they ran to their end.
     unique = {row.case.id: row.but(measurements={"seconds": row.duration_s}) for row in rows}
     header = Header(
         run_id=uuid.uuid4().hex,
