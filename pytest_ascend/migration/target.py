@@ -55,7 +55,7 @@ class TargetModel:
 
 
 def resolve(name: str, what: str) -> Any:
-    """Import ``package.module:attribute``, also from the current folder. Raises UsageError, naming ``what`` it is."""
+    """Import ``package.module:attribute``, also from the current folder. Raises UsageError naming ``what`` it is."""
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
         hint = "write package.module:function, or a folder with a config.json"

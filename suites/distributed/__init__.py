@@ -16,7 +16,7 @@ _DATA = beside(__file__, "cases.json")
 #: Collective -> the dtypes that HCCL's reference lists for it on an Atlas A2.
 REDUCTIONS: dict[str, list[str]] = _DATA["reductions"]
 MOVEMENTS: list[str] = _DATA["movements"]
-#: Those that are also tested asynchronously, within overlapping groups, captured in a graph, and coalesced.
+#: Collectives also tested asynchronously, within overlapping groups, captured in a graph, and coalesced.
 ASYNC = ("all_gather_into_tensor", "all_gather", "broadcast", "scatter", "gather", "all_to_all_single", "all_to_all")
 SUBGROUPS = (*ASYNC, "send_recv.ring", "isend_irecv.ring", "batch_isend_irecv")
 VARIANTS = (
@@ -27,7 +27,7 @@ VARIANTS = (
 )
 #: torch_npu's operators that multiply and communicate in one step.
 PRODUCTS: list[str] = _DATA["products"]
-#: Those that CANN has in bfloat16 only.
+#: Operators that CANN has only in bfloat16.
 BFLOAT16_ONLY = ("npu_moe_distribute_combine_add_rms_norm",)
 OBJECTS = ("all_gather_object", "broadcast_object_list", "barrier")
 
@@ -39,7 +39,7 @@ REFUSALS: tuple[str, ...] = tuple(_DATA["refusals"])
 SPEEDS: tuple[str, ...] = tuple(_DATA["speeds"])
 STEPPED = ("decoder", "vision-language")
 #: Each variant of a training step adds one optimization. A sharded model is gathered before the step and reduced after
-#: it; with layers as the units that are sharded, one layer's communication overlaps another's computation.
+#: it; with layers as the sharded units, one layer's communication overlaps another's computation.
 RUNGS = ("plain", "sharded", "amp", "fused", "overlapped")
 FAILURES = ("rank-dies", "rank-hangs", "rank-never-joins", "rank-raises")
 

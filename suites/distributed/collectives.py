@@ -1,4 +1,4 @@
-"""What ranks do in a collective, and the expected results, from what each of them sends."""
+"""The ranks' part in a collective, and the expected results, computed from every rank's input."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sent(rank: int, size: int, dtype: str, operation: str = "") -> T:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A group of ranks: the own number, their numbers in the world, and how (``mode``) they call collectives."""
+    """A group of ranks: this rank's number, all ranks in the world, and how (``mode``) they call collectives."""
 
     rank: int
     ranks: Sequence[int]
@@ -51,11 +51,11 @@ class Members:
         return len(self.ranks)
 
     def __call__(self, collective: Callable[..., Any], *given: Any) -> None:
-        """Run a collective; if it is asynchronous, do other work before waiting for it; if captured, replay it once."""
+        """Run a collective. If asynchronous, do other work before waiting for it; if captured, replay it once."""
         if self.mode == "captured":
             npu: Any = torch.npu  # type: ignore[attr-defined]  # of torch_npu
             graph = npu.NPUGraph()
-            dist.all_reduce(torch.zeros(1, device=self.device), group=self.group)  # makes the communicator
+            dist.all_reduce(torch.zeros(1, device=self.device), group=self.group)  # creates the communicator
             npu.synchronize()
             with npu.graph(graph):
                 collective(*given, group=self.group)
@@ -69,14 +69,14 @@ class Members:
 
 
 def members_of(subject: str, count: int) -> dict[str, list[int]]:
-    """Return the members of each group by its name: all, or overlapping pairs of neighbours, and all again."""
+    """Return the ranks of each group by name: all, or overlapping pairs of neighbours and then all again."""
     pairs = [sorted([first, (first + 1) % count]) for first in range(count if count > 2 else 1)]
     named = {f"group {index}": ranks for index, ranks in enumerate(pairs)} if subject.endswith(".subgroups") else {}
     return {**named, "all": list(range(count))}
 
 
 def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
-    """Run a collective in each of its groups on every size; return what this rank has, by group and size."""
+    """Run a collective in each of its groups on every size; return this rank's results, by group and size."""
     collective, _, operation = how.partition(".")
     mode, found = how.rpartition(".")[2], {}
     if mode == "coalesced":
@@ -246,7 +246,7 @@ def objects(place: Place, how: str) -> dict[str, Any]:
         dist.all_gather_object(found, mine)
     elif how == "broadcast_object_list":
         dist.broadcast_object_list(found := [mine], place.count - 1)
-    else:  # the last rank comes late, and no other leaves before
+    else:  # the last rank arrives late, and no other leaves before
         time.sleep(0.05 * (place.rank == place.count - 1))
         found = [time.monotonic()]
         dist.barrier()
@@ -257,7 +257,7 @@ def objects(place: Place, how: str) -> dict[str, Any]:
 # --- expected results, in float64 or integers, from what all ranks send; and their allowed error ---
 
 
-#: A rank's input, cached for judges, which must not change it: all ranks' inputs are needed for each of 16 ranks.
+#: A rank's input, cached for judges, which must not change it: each of 16 ranks needs the inputs of all ranks.
 known = functools.lru_cache(maxsize=16)(sent)
 
 
@@ -285,7 +285,7 @@ def expected_reduction(parts: Sequence[T], operation: str) -> tuple[T, T]:
 
 
 def worst(actual: T, expected: T, allowed: T) -> float:
-    """Return the largest error as a share of the allowed one; infinite if a result that had to be exact is not."""
+    """Return the largest error as a share of the allowed one; infinite if a result that must be exact is not."""
     if actual.shape != expected.shape:
         return float("inf")
     if not actual.numel():
@@ -297,7 +297,7 @@ def worst(actual: T, expected: T, allowed: T) -> float:
 
 
 def expected_after(how: str, dtype: str, size: int, rank: int, ranks: Sequence[int]) -> T:
-    """Return what a rank has after data moved between ranks, bit for bit."""
+    """Return a rank's exact result after data moved between ranks."""
     all_sent, count, mine = [known(each, size, dtype) for each in ranks], len(ranks), ranks.index(rank)
     if how == "all_gather.uneven":
         return torch.cat([each[: size - index] if size > count else each for index, each in enumerate(all_sent)])

@@ -20,13 +20,13 @@ ROWS, INNER, COLUMNS = 48, 32, 24
 EXPERTS, CHOSEN, TOKENS = 2, 2, 6
 #: Operators that multiply the rows of each expert.
 EXPERT = ("npu_alltoallv_gmm", "npu_gmm_alltoallv")
-#: Operators that exchange the first factor, and return what came of it beside the product.
+#: Operators that exchange the first factor, and also return the exchanged factor.
 EXCHANGED = ("npu_all_gather_base_mm", "npu_all_to_all_matmul")
 NORMALIZED = "npu_moe_distribute_combine_add_rms_norm"
 #: Operators that send tokens to their experts, and those that send them back.
 BACK = {f"npu_moe_distribute_dispatch{each}": f"npu_moe_distribute_combine{each}" for each in ("", "_v2")}
 BACK[NORMALIZED] = NORMALIZED
-#: Kind of int8 weights -> number of row groups with a scale and an offset of their own.
+#: Kind of int8 weights -> number of row groups with their own scale and offset.
 WEIGHTS = {"int8-weight": 1, "int8-weight-groups": 4}
 
 
@@ -195,7 +195,7 @@ def _limit(parts: list[T], sizes: list[T], dtype: str, inner: int) -> Expected:
 
 
 def factor(how: str, dtype: str, rank: int, count: int) -> T:
-    """Return the first factor of a rank's product, of which parts come from other ranks."""
+    """Return the first factor of a rank's product, parts of which come from other ranks."""
     sent = [made(each, "x1", dtype, ROWS, INNER) for each in range(count)]
     if how == "npu_all_gather_base_mm":
         return torch.cat(sent)

@@ -21,11 +21,11 @@ from .training import Block
 
 T = torch.Tensor
 
-#: Bytes of a message: up to a gigabyte on hardware, little if the host moves it.
+#: Bytes of a message: up to a gigabyte on hardware, few if the host moves it.
 HARDWARE_BYTES, HOST_BYTES = tuple(2**power for power in range(12, 31, 3)), (2**12, 2**15, 2**18, 2**21)
 #: Timed rounds, after as many untimed ones, and calls per round.
 ROUNDS, CALLS = 5, 4
-#: Untimed steps, and timed ones.
+#: Number of untimed steps, and of timed ones.
 WARM, STEPS = 3, 10
 
 #: Collective -> bytes through a rank's link per byte of the message, on n ranks; the message is the larger of a rank's
@@ -56,7 +56,7 @@ PATCH = 14
 
 
 class VisionLanguage(nn.Module):
-    """A decoder that sees an image before the text, of the form of InternVL3 (Chen et al., 2024)."""
+    """A decoder that sees an image before the text, in the form of InternVL3 (Chen et al., 2024)."""
 
     def __init__(self, size: Size, text: nn.Module) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class VisionLanguage(nn.Module):
 
 
 def on_device(name: str, device: torch.device) -> Any:
-    """Call a function of the device's module, as torch.npu.synchronize(device); 0 on the CPU, which has none."""
+    """Call a function of the device's module, e.g. torch.npu.synchronize(device); 0 on the CPU, which has none."""
     return getattr(getattr(torch, device.type), name)(device) if device.type != "cpu" else 0
 
 
@@ -110,7 +110,7 @@ def _prepared(place: Place, how: str, size: int) -> Callable[[], object]:
             work.wait()
 
     calls: dict[str, Callable[[], object]] = {
-        "all_reduce": lambda: dist.all_reduce(whole, dist.ReduceOp.MAX),  # its result stays the same
+        "all_reduce": lambda: dist.all_reduce(whole, dist.ReduceOp.MAX),  # its result does not change
         "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(whole, part),
         "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(part, whole),
         "all_to_all_single": lambda: dist.all_to_all_single(other, whole),
@@ -126,8 +126,8 @@ def _prepared(place: Place, how: str, size: int) -> Callable[[], object]:
 def steps(place: Place, name: str, small: bool) -> dict[str, Any]:
     """Train on the first 1, 2, 4 ... ranks; the others wait.
 
-    Returns for each of these counts, if this rank takes part, the seconds of each step and the peak memory in bytes,
-    for normal training and (``silent``) with collectives that do nothing.
+    Return for each of these counts, if this rank takes part, the seconds of each step and the peak memory in bytes, for
+    normal training and (``silent``) with collectives that do nothing.
     """
     stepped, _, rung = name.rpartition("-")
     found: dict[str, list[Any]] = {"seconds": [], "silent": [], "peak of seconds": [], "peak of silent": []}
@@ -182,7 +182,7 @@ def _parallel(place: Place, has: Sequence[str], model: nn.Module, group: Any) ->
         ids = [place.device] if place.device.type != "cpu" else None
         wrapped = nn.parallel.DistributedDataParallel(model, device_ids=ids, process_group=group)
         if "fake" in dist.get_backend(group):
-            # DDP needs a result, which collectives that do nothing lack: the bucket itself.
+            # DDP needs a result, which collectives that do nothing lack: return the bucket itself.
             wrapped.register_comm_hook(None, noop_hook)
         return wrapped
     from torch.distributed.device_mesh import DeviceMesh
@@ -223,10 +223,10 @@ def figures_of_collective(how: str, sizes: Sequence[int], by_rank: Sequence[Sequ
 
 
 def figures_of_steps(ranks: Sequence[Mapping[str, Sequence[Any]]], batch: int) -> Figures:
-    """Yield the measurements of a training step; each card has its own batch, so that perfect scaling takes no time."""
+    """Yield the measurements of a training step; each card has its own batch, so perfect scaling takes no time."""
     used = counts(len(ranks))
     seconds, silent = (
-        # A rank has figures only for the counts that it takes part in.
+        # A rank only has figures for the counts in which it takes part.
         [slowest([rank[name][-at] for rank in ranks if len(rank[name]) >= at]) for at in range(len(used), 0, -1)]
         for name in ("seconds", "silent")
     )

@@ -1,4 +1,4 @@
-"""Collectives against their definition, from what each rank sends."""
+"""Collectives against their definition, computed from every rank's input."""
 
 from __future__ import annotations
 

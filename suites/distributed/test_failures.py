@@ -1,4 +1,4 @@
-"""Data sharded between ranks, calls that must be refused, and failing ranks."""
+"""Data sharded between ranks, calls that must be rejected, and failing ranks."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ REFUSED: Mapping[str, Callable[[torch.Tensor, Any, int, bool], object]] = {
     "strided": lambda x, group, *_: dist.all_reduce(x.repeat(8, 1).T[::2], group=group),
 }
 
-#: Forbidden call -> parts of messages, one of which has to occur.
+#: Forbidden call -> parts of messages, one of which must occur.
 WORDS = {
     "float64-sum": ("kDouble", "Unsupported data type", "EI0003"),
     "int16-product": ("EI0003", "not support", "error code is 5"),

@@ -24,7 +24,7 @@ from . import STEP, TRAINING, speed, training
 T = torch.Tensor
 #: Computes the results of one process on the CPU, by name, in a dtype.
 Known: TypeAlias = Callable[[torch.dtype], dict[str, T]]
-#: Trains on so many ranks, with a folder for files; returns what each of them has, and what it has to be.
+#: Trains on this many ranks, with a folder for files; returns the results of each, and the expected ones.
 Kind: TypeAlias = Callable[[Ranks, int, Path], tuple[dict[str, T], Known]]
 
 
@@ -59,7 +59,7 @@ def test_step(case: Case, _ascend_ranks: tuple[Ranks, int], _ascend_device: Devi
 def _worst(
     found: Mapping[str, T], exact: Mapping[str, T], reference_runs: Mapping[str, T], dtype: torch.dtype
 ) -> tuple[float, str]:
-    """Return the largest error as a share of the allowed one, and whose it is; ``dtype`` is that of roundings."""
+    """Return the largest error as a share of the allowed one, and its tensor; ``dtype`` is the dtype that rounds."""
     shares = []
     for name, actual in found.items():
         right, run = exact[name].double(), reference_runs[name].double()
@@ -67,7 +67,7 @@ def _worst(
         if actual.numel() and not share:
             error = float((actual.double() - right).abs().max())
             # A rank sums gradients in another order than one process, and three steps amplify the difference. A few
-            # roundings of the largest element are allowed beside it.
+            # roundings of the largest element are therefore also allowed.
             rounding = 32 * torch.finfo(dtype).eps * float(right.abs().max())
             allowed = 16 * float((run - right).abs().max()) + rounding
             share = error / allowed if allowed and not math.isnan(error) else (0.0 if error == 0 else math.inf)
@@ -93,7 +93,7 @@ def _model(function: Callable[..., Any], name: str, **arguments: Any) -> Kind:
 
 
 def _gradients(dtype: torch.dtype) -> dict[str, T]:
-    """Return gradients and loss of one process: the mean of those of equal parts is that of the whole."""
+    """Return gradients and loss of one process: the mean over equal parts is the mean over the whole."""
     model, (x, y) = training.make("perceptron").to(dtype), (each.to(dtype) for each in training.inputs("perceptron"))
     loss = nn.functional.mse_loss(model(x), y)
     loss.backward()  # type: ignore[no-untyped-call]

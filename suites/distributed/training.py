@@ -30,7 +30,7 @@ class Unused(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer of a decoder: causal attention and a gated perceptron, both on normalized input."""
+    """One layer of a decoder: causal attention and a gated MLP, both on normalized input."""
 
     def __init__(self, size: int = 32, heads: int = 4) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Block(nn.Module):
 
 
 class Seeing(nn.Module):
-    """A frozen encoder of images, a projector, and a decoder of (batch, 4 + 6, 32): up to four images, six tokens."""
+    """A frozen image encoder, a projector, and a decoder of (batch, 4 + 6, 32): up to four images, six tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Seeing(nn.Module):
         self.projector, self.decoder = nn.Linear(32, 32), make("decoder")
 
     def forward(self, x: T) -> T:
-        """Return (batch, 6, 32). Only as many images as there are pass the encoder: another number on each rank."""
+        """Return (batch, 6, 32). Only existing images pass the encoder: their number differs between ranks."""
         images = x[:, :4]
         there = images.abs().sum(-1) > 0
         features = self.projector(self.encoder(images[there]))
@@ -72,7 +72,7 @@ class Seeing(nn.Module):
 
 
 MODELS: Mapping[str, Callable[[], nn.Module]] = {
-    # Not with GELU: CANN's has another formula, and ranks are what is judged here.
+    # No GELU: CANN uses another formula, and the ranks are what is judged here.
     "perceptron": lambda: nn.Sequential(nn.Linear(32, 64), nn.SiLU(), nn.Linear(64, 32)),
     "convolution": lambda: nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 32)
@@ -132,10 +132,10 @@ def trained(
     foreach: bool | None = None,
     whole: AbstractContextManager[Any] | None = None,
 ) -> dict[str, T]:
-    """Train on what is given, a rank's part or the whole batch; return losses, norms, weights, momenta and buffers.
+    """Train on the given data, a rank's part or the whole batch; return losses, norms, weights, momenta and buffers.
 
-    ``mean`` makes a step's loss of this process's. Within ``whole``, parameters are those of all ranks. There are no
-    momenta of an ``optimizer`` that is given, nor of one whose parameters are parts of others.
+    ``mean`` averages this process's loss over all ranks. Within ``whole``, parameters are those of all ranks. Momenta
+    are not returned for a given ``optimizer``, nor for one whose parameters are parts of others.
     """
     has_momenta = optimizer is None and whole is None
     optimizer = optimizer or torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM, foreach=foreach)
@@ -318,7 +318,7 @@ def of_torchvision(place: Place, name: str) -> Any:
 
 
 def vision(name: str) -> tuple[nn.Module, T, T]:
-    """Return the model, which does not use batch statistics, images, and targets. It has SiLU in place of GELU."""
+    """Return the model, without batch statistics and with SiLU instead of GELU, and images and targets."""
     from ..models.architectures import ResNet50, VisionTransformer
 
     torch.manual_seed(0)

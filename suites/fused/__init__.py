@@ -32,7 +32,7 @@ NOT_SWEPT: Mapping[str, str] = {
     for name in names
 }
 
-#: Which of the generated calls an operator takes, where it does not take all that its definition does.
+#: Which generated calls an operator takes, if it does not take all that its definition does.
 _TAKES: Mapping[str, Callable[..., bool]] = {
     **dict.fromkeys(
         ("npu_group_norm_silu", "npu_group_norm_swish", "npu_moe_token_permute", "npu_conv2d"),
@@ -42,9 +42,9 @@ _TAKES: Mapping[str, Callable[..., bool]] = {
         ("npu_swiglu", "npu_geglu", "npu_gelu_mul", "npu_clipped_swiglu", "npu_rotary_mul"),
         lambda x, *_, dim=-1, **__: x.shape[dim] % 2 == 0,
     ),
-    # Whether there are so few sequences that they may be attended to one after the other, as the emulated device does.
+    # Whether there are few enough sequences to attend to one after the other, as the emulated device does.
     "npu_incre_flash_attention": lambda query, *_, **__: len(query) <= 2**4,
-    # Whether a row has a spread that is more than the distance of two numbers.
+    # Whether the spread of a row exceeds the distance between two adjacent numbers.
     **dict.fromkeys(("npu_add_layer_norm", "npu_deep_norm"), lambda x, *_, **__: x.shape[-1] > 2),
 }
 
@@ -54,14 +54,14 @@ OPERATORS: tuple[Operator, ...] = tuple(
     for operator in family.OPERATORS
 )
 
-#: Operators with much to compute, whose results are asked for once at level standard. CANN fixes the sizes of latent
-#: attention (7,168 numbers in a token: its third version at standard); relations call an operator several times.
+#: Expensive operators, which run only once at level standard. CANN fixes the sizes of latent attention (7,168 numbers
+#: in a token: its third version at standard); relations call an operator several times.
 _COSTLY = frozenset({"npu_mla_prolog_v3", *(each.name for each in relations.OPERATORS)})
 _AT_FULL = ("npu_mla_prolog", "npu_mla_prolog_v2")
 
 
 def _level(operator: Operator, property_: str, dtype: str) -> str:
-    """Return the lowest level of a property: by definitions, which take long, one dtype is swept at standard."""
+    """Return the lowest level of a property: definitions take long, so only one dtype is swept at standard."""
     if operator.name in _COSTLY:
         return "standard" if property_ == "forward" else "full"
     is_other = property_ == "sweep" and dtype != operator.dtypes[0]
@@ -70,10 +70,10 @@ def _level(operator: Operator, property_: str, dtype: str) -> str:
 
 @functools.cache
 def __getattr__(name: str) -> tuple[Case, ...]:
-    """Make ``CASES`` when it is asked for: samples are drawn for it, and a run takes its cases from the manifest."""
+    """Build ``CASES`` on access: it needs samples, and a run takes its cases from the manifest."""
     if name != "CASES":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Many generated calls of level full are made in the first dtype of an operator alone.
+    # Many generated calls of level full run only in the first dtype of an operator.
     return tuple(
         case
         for operator in OPERATORS

@@ -43,14 +43,14 @@ def _of(name: str, arguments: str, definition: Through, inputs: Any, through: An
 
 
 def _as(own: str, name: str, arguments: str, reorder: Through | None = None) -> Operator:
-    """Return an operator that torch_npu has too, ``own``; ``reorder`` takes the operator and torch_npu's arguments."""
+    """Return an operator that torch_npu has as ``own``; ``reorder`` takes the operator and torch_npu's arguments."""
     found: Operator = next(each for family in (normalization, serving) for each in family.OPERATORS if each.name == own)
 
     def through(of: partial[Any], apply: Any, *args: Any, **kwargs: Any) -> Any:
         ordered = partial(reorder, apply) if reorder else apply
         return of.args[1](ordered, *args, **kwargs) if of.args[1] else ordered(*args, **kwargs)
 
-    def renamed(of: Any) -> Any:  # the innermost call, below what looks at ties
+    def renamed(of: Any) -> Any:  # the innermost call, below the handling of ties
         if isinstance(of.args[0], partial):
             return partial(of.func, renamed(of.args[0]), *of.args[1:])
         return partial(_called, name, arguments, partial(through, of))
@@ -81,7 +81,7 @@ def _by_request(definition: Through, x: T, weight: T, indices: T, lengths: T, *r
 
 
 def _call_adapter(apply: Any, x: T, weight: T, *given: Any) -> tuple[T, T]:
-    """Return the results of the rows as given, and of the rows in reverse order, put back."""
+    """Return the results of the rows in the given order, and in reverse order, restored."""
     tensors, rest = [each for each in given if isinstance(each, T)], [each for each in given if not isinstance(each, T)]
     *requests, y = tensors
     once, again = y.clone(), y.flip(0)
@@ -132,7 +132,7 @@ def _swapped(x: T, y: T, pairs: list[list[int]]) -> tuple[T]:
 
 
 def _regrouped(key: T, value: T, blocks: T, parts: int) -> tuple[T, ...]:
-    """Bring what ``parts`` ranks wrote into a block, one after the other, to rows of all heads."""
+    """Rearrange consecutive writes of ``parts`` ranks into a block to rows of all heads."""
     found = key.clone(), value.clone()
     for cache in found:
         for block in blocks.tolist():

@@ -27,16 +27,16 @@ def fused(name: str, definition: Function, inputs: Inputs, part: str = "", throu
 
 
 def given_as_made(name: str, definition: Function, inputs: Inputs, **settings: Any) -> Operator:
-    """Describe an operator without gradients, which gets its inputs as they are made: in one layout, and finite."""
+    """Describe an operator without gradients, whose inputs are used unchanged: in one layout, and finite."""
     settings |= {"grad": False, "nonfinite": False, "layouts": False}
     return fused(name, definition, lambda make: inputs(replace(make, grad=False)), **settings)
 
 
 def by_name(names: str, *results: int, **constants: Any) -> Function:
-    """Return what calls an operator with these names, "_" by place, and returns the ``results`` if any are named."""
+    """Return a function that calls an operator with these names ("_" by position); ``results`` selects outputs."""
 
     def through(apply: Any, *given: Any, **named: Any) -> Any:
-        pairs = list(zip(names.split(), given, strict=False))  # what is not given has the operator's default
+        pairs = list(zip(names.split(), given, strict=False))  # omitted arguments have the operator's default
         by_place = [each for name, each in pairs if name == "_"]
         made = apply(*by_place, **{name: each for name, each in pairs if name != "_"}, **constants, **named)
         return tuple(made[place] for place in results) if results else made
@@ -45,7 +45,7 @@ def by_name(names: str, *results: int, **constants: Any) -> Function:
 
 
 def on_copies(*places: int, **constants: Any) -> Function:
-    """Return what calls an operator with copies of the tensors that it writes, and returns these."""
+    """Return a function that calls an operator with copies of the tensors that it writes, and returns these."""
 
     def through(apply: Any, *given: Any) -> Any:
         args = [each.clone() if place in places else each for place, each in enumerate(given)]
@@ -55,12 +55,12 @@ def on_copies(*places: int, **constants: Any) -> Function:
     return through
 
 
-#: The first torch_npu known to have an operator in the form that its definition describes; before, it takes other
-#: arguments, or gives fewer results (schemas of torch_npu 2.7.1 against 2.13.0; the releases between are not examined).
+#: The first torch_npu known to have an operator with its definition's signature; earlier ones take other arguments, or
+#: return fewer results (schemas of torch_npu 2.7.1 against 2.13.0; the releases between are not examined).
 REVISED = {"npu_scatter_pa_kv_cache": "2.8", "npu_attention_update": "2.8", "npu_add_rms_norm_dynamic_quant": "2.8"}
 
 
-#: Operators that CANN's pages list for an Ascend 950 alone (environment/chip_operators.json; the pages of op-plugin).
+#: Operators that CANN's pages list only for an Ascend 950 (environment/chip_operators.json; the pages of op-plugin).
 ON_950 = frozenset({
     *("npu_dynamic_mx_quant", "npu_anti_mx_quant", "npu_add_rms_norm_dynamic_mx_quant"),
     *("npu_transpose_quant_batchmatmul", "npu_fused_causal_conv1d"),
@@ -74,7 +74,7 @@ def only_on_950(name: str) -> None:
 
 
 def called(name: str, through: Function | None, *args: Any, **kwargs: Any) -> Any:
-    """Call ``torch_npu.NAME``. Raises NotImplementedError for an earlier form of it, and on a chip that lacks it."""
+    """Call ``torch_npu.NAME``. Raises NotImplementedError for an earlier signature, and on a chip that lacks it."""
     if name in ON_950:
         only_on_950(name)
     operator, since = npu.operator(name), REVISED.get(name)
@@ -86,8 +86,8 @@ def called(name: str, through: Function | None, *args: Any, **kwargs: Any) -> An
 def ties_forgiven(operator: Operator, within: float = 2e-3) -> Operator:
     """Accept either neighbour of a number that is halfway between two integers, to ``within`` of a step.
 
-    The definition gives results in int8 before they are rounded; the device rounds what it computed in less precision.
-    Where its result is one of both neighbours, the nearer one of the exact number stands for it.
+    The definition gives int8 results before rounding; the device rounds its less precise results. If the device's
+    result is one of both neighbours, the nearer one of the exact number replaces it.
     """
     exact: Any = operator.definition
     function = partial(_rounded_alike, operator.function, exact, within)

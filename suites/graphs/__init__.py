@@ -12,10 +12,10 @@ EARLY = (
     *("add", "exp", "gelu", "softmax", "sum", "amax", "cumsum", "sort", "topk", "mm", "bmm", "conv2d", "max_pool2d"),
     *("layer_norm", "batch_norm", "embedding", "gather", "scatter_add", "where", "cat", "roll", "tril", "mse_loss"),
 )
-#: Those that no graph can have: their results' sizes depend on data, or torch_npu computes in part on the host.
+#: Operators that cannot be captured: their results' sizes depend on data, or torch_npu computes in part on the host.
 UNCAPTURABLE = ("masked_select", "nonzero", "unique", "ctc_loss", "logcumsumexp")
 
-#: What is captured beside them: subject -> property, level.
+#: Other captured workloads: subject -> property, level.
 WORKLOADS: dict[str, tuple[str, str]] = beside(__file__, "workloads.json")
 
 

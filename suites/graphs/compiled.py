@@ -1,4 +1,4 @@
-"""Functions that ``torch.compile`` rewrites for captured graphs: in-place operations, views, and what it fuses."""
+"""Functions that ``torch.compile`` rewrites for captured graphs: in-place operations, views, and fusions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VIEWS: tuple[Pattern, ...] = (
 
 
 def _changed(change: Pattern) -> Pattern:
-    """Change a copy, and return what the change gives beside the copy."""
+    """Return a function that changes a copy, and returns the result of the change and the copy."""
 
     def work(x: Tensor, y: Tensor) -> tuple[object, Tensor]:
         z = x.clone()
@@ -69,7 +69,7 @@ FUSIONS: tuple[Pattern, ...] = (
 )
 
 
-#: Change their inputs, and return them or views of them.
+#: Functions that change their inputs, and return them or views of them.
 ALIASES: tuple[Pattern, ...] = (
     lambda x, y: x.add_(y),
     lambda x, y: (x.mul_(2), y),

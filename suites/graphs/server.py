@@ -1,10 +1,10 @@
-"""A server's loop of captured decoding, small: written from the documentation of vLLM Ascend and of SGLang.
+"""A small server loop with captured decoding, written from the documentation of vLLM Ascend and of SGLang.
 
-Three batch sizes are captured from one pool, largest first. A step pads its requests to the next size; the rows of the
-padding must change nothing. Keys and values are in pages. Lengths are numbers of the host, which a task update changes;
-tokens, positions, slots and block tables are buffers of the device, which are written in place before the replay.
+Three batch sizes are captured from one pool, largest first. A step pads its requests to the next size; the rows of
+padding must change nothing. Keys and values are in pages. Lengths are host numbers, which a task update changes;
+tokens, positions, slots and block tables are device buffers, which are written in place before the replay.
 
-What a server may do wrong is in methods of their own: the tests of the suite overwrite them.
+Possible mistakes of a server are in separate methods: the tests of the suite override them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _torch: Any = torch  # with torch.npu, which torch_npu adds
 Named: TypeAlias = dict[str, Tensor]
 SIZES = (4, 2, 1)
 LAYERS, HEADS, DEPTH, VOCABULARY = 2, 2, 64, 32
-#: Rows of padding begin with NaN, which must reach nothing.
+#: Rows of padding begin with NaN, which must not spread.
 PADDING_TOKEN = VOCABULARY
 WIDTH = HEADS * DEPTH
 #: Tokens of a page, pages in all, and pages of a request. The last page belongs to the padding.
@@ -33,7 +33,7 @@ HALF = torch.float16
 
 @dataclass
 class Request:
-    """What is decoded: its pages, and its tokens so far, of which all but the last are in the cache."""
+    """A decoding request: its pages, and its tokens so far, of which all but the last are in the cache."""
 
     pages: list[int]
     tokens: list[int]
@@ -41,7 +41,7 @@ class Request:
 
 @dataclass
 class Batch:
-    """The numbers of a step on the host, for all rows of a size; ``valid`` is 0 in rows of the padding."""
+    """The numbers of a step on the host, for all rows of a size; ``valid`` is 0 in rows of padding."""
 
     tokens: list[int]
     positions: list[int]
@@ -53,7 +53,7 @@ class Batch:
 
 @dataclass
 class Captured:
-    """The graph of a batch size; of each attention the handle, the event and the arguments, for its update.
+    """The graph of a batch size; for each attention, the handle, the event and the arguments for its update.
 
     Results and arguments are held weakly: the pool owns their memory.
     """
@@ -64,7 +64,7 @@ class Captured:
 
 
 def batch_of(rows: Sequence[tuple[Request, int]], size: int, padding: int = PADDING_TOKEN) -> Batch:
-    """Return a step's numbers for tokens of requests by their places, with rows of padding up to the graph's size."""
+    """Return a step's numbers for requests and positions, padded to the graph's size."""
     pad = size - len(rows)
     return Batch(
         tokens=[each.tokens[place] for each, place in rows] + [padding] * pad,
@@ -77,7 +77,7 @@ def batch_of(rows: Sequence[tuple[Request, int]], size: int, padding: int = PADD
 
 
 class Server:
-    """A decoder of two layers on a device, with its graphs. ``step`` is the server's, ``eager`` what it must equal."""
+    """A decoder of two layers on a device, with its graphs. ``step`` is the server's, ``eager`` must equal it."""
 
     #: Layers, and numbers of a token's keys in each.
     cached = LAYERS, WIDTH
@@ -108,7 +108,7 @@ class Server:
         return {**integers, "tables": tables, "valid": torch.zeros(size, 1, device=self.device)}
 
     def forward(self, size: int, inputs: Named, lengths: list[int], cache: Any, made: Captured | None) -> Named:
-        """Compute a step for all rows; while a graph is captured, each attention is a task group of it."""
+        """Compute a step for all rows; while a graph is captured, each attention is a task group."""
         given = {name: each[:size] for name, each in inputs.items()}
         valid = given["valid"] > 0
         hidden = torch.where(valid, self.embedding[given["tokens"]] + self.places[given["positions"]], self.padding())
@@ -120,7 +120,7 @@ class Server:
             attended = self.attention(query.reshape(size, HEADS, DEPTH), cache[number], given["tables"], lengths, made)
             hidden = hidden + attended.reshape(size, WIDTH) @ out
             found[f"attention of layer {number}"] = attended
-            # Quantized with one scale for all rows, where padding that is not zero would be seen.
+            # Quantized with one scale for all rows, so that nonzero padding would be noticed.
             hidden = torch.where(valid, hidden, self.padding())
             scale = hidden.abs().amax() / 127
             hidden = hidden + ((hidden / scale).round() * scale @ up).relu() @ down
@@ -129,7 +129,7 @@ class Server:
         return {**found, "logits": torch.where(valid, hidden @ self.embedding[:VOCABULARY].t(), 0.0)}
 
     def attention(self, query: Tensor, cache: Any, tables: Tensor, lengths: list[int], made: Captured | None) -> Tensor:
-        """Attend to the pages of each row, up to its length, which is a number of the host."""
+        """Attend to the pages of each row, up to its length, which is a host number."""
         out, rest = torch.empty_like(query), torch.empty(1, dtype=HALF, device=self.device)
         given = (query, *cache, tables, out, rest)
         if made is None:
@@ -186,7 +186,7 @@ class Server:
 
 
 def weak(x: Tensor) -> Tensor:
-    """Return a tensor of the same memory that does not own it: the pool gives it to later captures."""
+    """Return a tensor of the same memory that does not own it: the pool reuses it for later captures."""
     import torch_npu  # only there on an NPU
 
     found: Tensor = torch_npu._C._weak_ref_tensor(x)  # noqa: SLF001 - what servers use
@@ -205,7 +205,7 @@ def attend(given: Sequence[Tensor], lengths: list[int], ends: Sequence[int] = ()
     return (operator.out if out else operator)(query, keys, values, **how, scale=query.shape[2] ** -0.5)
 
 
-#: Requests by arrival: the step in which they come, that in which they have ended, and their first token.
+#: Requests by arrival: the step in which they arrive, the step in which they have ended, and their first token.
 ARRIVALS = ((0, 9, 3), (0, 5, 7), (1, 9, 11), (6, 9, 13))
 
 

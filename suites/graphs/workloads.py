@@ -1,4 +1,4 @@
-"""What is captured: each function computes the same eagerly and by replays, and hands both to a judge of equal bits.
+"""Captured workloads: each computes the same eagerly and by replays, and passes both to a bitwise comparison.
 
 They need no pytest: ``WORKLOADS["counter"](device, same)``, where ``same(actual, expected, where, locate)`` raises if
 the tensors differ in any bit; ``locate``, if given, names the first operator that differs.
@@ -41,7 +41,7 @@ def captured(work: Callable[[], Any], **settings: Any) -> tuple[Any, Any]:
 
 
 def warm_up(*steps: Callable[[], object]) -> None:
-    """Run steps on a side stream, as torch recommends before they are captured."""
+    """Run steps on a side stream, as torch recommends before a capture."""
     with forked(_torch.npu, _torch.npu.Stream()):
         for step in steps:
             step()
@@ -52,7 +52,7 @@ def numbers(device: torch.device, seed: int, *shape: int) -> Tensor:
 
 
 class Watched(EagerDispatchMode):
-    """Keeps each operator's name and first result; others may be memory that nothing was written to."""
+    """Keeps each operator's name and first result; other results may be memory that was never written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Watched(EagerDispatchMode):
 
 
 def first_wrong(work: Callable[[], Any], inputs: Sequence[Tensor], rounds: Sequence[Sequence[Tensor]]) -> str:
-    """Capture a computation again, and name the first operator of which a replay gives other bits than eager calls."""
+    """Capture a computation again, and name the first operator whose replay differs in bits from eager calls."""
     seen = Watched()
 
     def watched() -> list[Tensor]:
@@ -104,7 +104,7 @@ def _rounds(
 
 def replays(work: Callable[[], Any], inputs: Sequence[Tensor], others: Sequence[Sequence[Tensor]], same: Same) -> None:
     with torch.no_grad():
-        work()  # what happens once happens here
+        work()  # one-time work happens here
         first = [each.clone() for each in inputs]
         rounds = [first, *others, others[0], first]
         locate = partial(first_wrong, work, inputs, rounds)
@@ -114,7 +114,7 @@ def replays(work: Callable[[], Any], inputs: Sequence[Tensor], others: Sequence[
 
 
 def operator(name: str, dtype: str, device: torch.device, same: Same) -> None:
-    """Capture an operator of the catalogue with its first sample, and replay it with the numbers of other seeds."""
+    """Capture an operator of the catalogue with its first sample, and replay it with samples of other seeds."""
     found, its = OPERATORS[name], getattr(torch, dtype)
 
     def drawn(seed: int) -> tuple[Any, Any]:
@@ -135,7 +135,7 @@ def model(make: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.d
 
 
 def vit_encoder(device: torch.device, same: Same) -> None:
-    """Capture an encoder for three numbers of images: each graph is of its own size, from one pool."""
+    """Capture an encoder for three numbers of images: each graph has its own size, from one pool."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True, norm_first=True, dropout=0.0)
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).to(device)  # in eval mode, torch_npu copies
@@ -270,7 +270,7 @@ def training_step(device: torch.device, same: Same) -> None:
 def grad_scaler(device: torch.device, same: Same) -> None:
     """Capture forward and backward under autocast with a scaled loss; the scaler's steps between change the scale.
 
-    With torch's scaler, which changes its scale in place: torch_npu's assigns a new one, which no graph sees.
+    Uses torch's scaler, which changes its scale in place: torch_npu's assigns a new one, which no graph sees.
     """
     eager, graphed, x, y = twins(device)
 
@@ -316,7 +316,7 @@ def changed_weights(device: torch.device, same: Same) -> None:
 
 
 def dropout(device: torch.device, same: Same) -> None:
-    """Drop out, and draw numbers and tokens: others at each replay and by another seed, the same by the same seed."""
+    """Drop out, and draw numbers and tokens: they differ by replay and by seed, and are the same for the same seed."""
     ones, shares = torch.ones(4096, device=device), numbers(device, 0, 4096, 8).softmax(-1)
 
     def work() -> tuple[Tensor, ...]:
@@ -340,7 +340,7 @@ def dropout(device: torch.device, same: Same) -> None:
 
 
 def pools(device: torch.device, same: Same) -> None:
-    """Results of a graph with a pool of its own stay until its next replay, whatever other graphs do."""
+    """Check that results of a graph with its own pool stay until its next replay, whatever other graphs do."""
     x = numbers(device, 0, 64)
 
     def work(by: float) -> Tensor:
@@ -359,7 +359,7 @@ DEVICE_AND_HOST = "device and host, beyond 8 MiB each,"
 
 
 def _grown(device: torch.device, before: Tensor | None = None) -> Tensor:
-    """Return the bytes that the device and this process have, or those beyond ``before`` and 8 MiB."""
+    """Return the bytes that the device and this process use, or those beyond ``before`` and 8 MiB."""
     gc.collect()
     _torch.npu.synchronize()
     _torch.npu.empty_cache()
@@ -385,7 +385,7 @@ def thousand_replays(device: torch.device, same: Same) -> None:
 
 
 def many_graphs(device: torch.device, same: Same) -> None:
-    """Capture 300 graphs of two streams, one after another: what a graph took, streams too, is there for others."""
+    """Capture 300 graphs of two streams, one after another: resources of a graph, including streams, are reused."""
     x, side = numbers(device, 0, 16), _torch.npu.Stream()
 
     def work(by: int) -> Tensor:
@@ -420,7 +420,7 @@ def thread(device: torch.device, same: Same) -> None:
 
 
 def host_read(device: torch.device, same: Same) -> None:
-    """Read a result on the host during a capture: it is refused, and the device captures and computes as before."""
+    """Read a result on the host during a capture: it is rejected, and the device captures and computes as before."""
     x, refused = numbers(device, 0, 32), 0
     reads: tuple[Callable[[Tensor], object], ...] = (lambda y: y.sum().item(), lambda y: y.cpu(), lambda y: y[y > 0])
     for read in reads:
@@ -477,7 +477,7 @@ def beside_eager_work(device: torch.device, same: Same) -> None:
 
 
 def task_group(device: torch.device, same: Same) -> None:
-    """Change an argument of the host by an update, which the replay waits for."""
+    """Change a host argument by an update, which the replay waits for."""
     x, y, out = numbers(device, 0, 32), numbers(device, 1, 32), torch.empty(32, device=device)
     updating, graph, event = _torch.npu.Stream(), _torch.npu.NPUGraph(), _torch.npu.ExternalEvent()
     with _torch.npu.graph(graph):

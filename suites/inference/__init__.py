@@ -1,4 +1,4 @@
-"""The cases of language models as they are served: each way of computing a text gives what float64 gives."""
+"""The cases of language models in serving: every variant of computing a text gives the float64 result."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import partial
 
 from pytest_ascend.records.case import Case
 
-#: Ways of computing that each model has: all tokens at once, in chunks, token by token, in a batch with padding, an
-#: adapter apart and merged, generated, and what a training's log-probabilities differ from those of token by token.
+#: Variants for every model: all tokens at once, in chunks, token by token, in a batch with padding, a separate and a
+#: merged adapter, generated, and how far a training's log-probabilities are from those of token by token.
 WAYS = ("prefill", "chunks", "steps", "padded-left", "padded-right", "lora", "lora-merged", "greedy", "drift")
-#: Model -> further ways: sequences in one row, drafts that are verified, keys and values in int8, tokens drawn by seed,
-#: experts that are alike, experts of limited capacity, drafts of a head of the model's own.
+#: Model -> further variants: sequences in one row, drafts that are verified, keys and values in int8, tokens drawn by
+#: seed, identical experts, experts of limited capacity, drafts of the model's own head.
 MODELS = {
     "qwen3": ("packed", "drafted", "int8-cache", "sampled"),
     "qwen3-moe": ("packed", "ties", "capacity"),
@@ -22,7 +22,7 @@ MODELS = {
 }
 
 
-#: What runs at the level standard, for all models and for some; the rest waits for the level full.
+#: Variants at level standard, for all models and for some; the rest is at level full.
 EARLY = ("prefill", "steps", "padded-left", "greedy", "ties", "capacity", "sampled", "speculative")
 ALSO = {
     *(("qwen3", "packed", "float32"), ("qwen3", "drafted", "float32"), ("internvl3", "packed", "float32")),
@@ -34,8 +34,8 @@ def _cases() -> Iterator[Case]:
     of_models = partial(Case, suite="inference", family="models")
     for model, more in MODELS.items():
         for way in (*WAYS, *more):
-            # In bfloat16 a wrong element is not told from a number that int8 rounds to the other neighbour, nor from
-            # what another key gives whose score is nearly the same.
+            # In bfloat16, a wrong element cannot be distinguished from a number that int8 rounds to the other
+            # neighbour, nor from the result of another key with nearly the same score.
             only = way in ("int8-cache", "sampled") or model == "deepseek-v3.2"
             for dtype in ("float32",) if only else ("float32", "bfloat16"):
                 is_early = (way in EARLY and dtype == "float32") or (model, way, dtype) in ALSO

@@ -29,7 +29,7 @@ IMAGE, SIDE, PATCH = 63, 4, 14
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
-    """One model: what mixes tokens and what follows it, layer by layer, and sizes. ``yarn`` scales positions."""
+    """One model: by layer, what mixes tokens and what follows; and sizes. ``yarn`` scales positions."""
 
     mixers: tuple[str, ...] = ("attention", "attention")
     feeds: tuple[str, ...] = ("mlp", "mlp")
@@ -52,7 +52,7 @@ class Architecture:
     offset: float = 0.0
     vision: int = 0
     quantized: bool = False
-    #: Keys that an indexer of its own chooses for each token, where it has one.
+    #: Number of keys that the indexer, if any, chooses for each token.
     indexed: int = 0
     #: Whether a head drafts the token after the next one.
     drafts: bool = False
@@ -75,7 +75,7 @@ ARCHITECTURES = {
 
 @dataclass(slots=True)
 class Run:
-    """What a forward pass reads and writes: keys by layer, each layer's result, and which token sees which."""
+    """Inputs and outputs of a forward pass: keys by layer, each layer's result, and which token sees which."""
 
     arch: Architecture
     weights: Weights
@@ -85,7 +85,7 @@ class Run:
     cache: MutableMapping[str, Any]
     states: dict[str, Tensor] = field(default_factory=dict)
     at: str = ""
-    #: Computes attention in the place of :func:`mix`, with a cache of its own.
+    #: Computes attention instead of :func:`mix`, with a cache of its own.
     paged: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
 
     def weight(self, name: str, *shape: int) -> Tensor:
@@ -114,7 +114,7 @@ class Run:
 
 
 def angles(arch: Architecture, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines (batch, tokens, rotated), by YaRN where positions are scaled."""
+    """Return cosines and sines (batch, tokens, rotated), by YaRN if positions are scaled."""
     wide = torch.promote_types(dtype, torch.float32)
     pairs = torch.arange(0, arch.rotated, 2, device=positions.device, dtype=wide) / arch.rotated
     steps, grown = BASE**-pairs, 1.0
@@ -129,7 +129,7 @@ def angles(arch: Architecture, positions: Tensor, dtype: torch.dtype) -> tuple[T
 
 
 def rotated(run: Run, x: Tensor) -> Tensor:
-    """Turn the first part of each head (batch, heads, tokens, size) by its position, in halves."""
+    """Rotate the first part of each head (batch, heads, tokens, size) by its position, in halves."""
     cos, sin = (each[:, None] for each in run.turn)
     first, rest = x[..., : run.arch.rotated], x[..., run.arch.rotated :]
     left, right = first.chunk(2, -1)
@@ -141,13 +141,13 @@ def by_head(x: Tensor, heads: int) -> Tensor:
 
 
 def in_int8(x: Tensor) -> Tensor:
-    """Return what a cache in int8 keeps of keys or values: each head of a token has a scale."""
+    """Return keys or values as an int8 cache keeps them: each head of a token has a scale."""
     scale = x.abs().amax(-1, keepdim=True) / 127
     return (x / scale).round().to(torch.int8).to(x.dtype) * scale
 
 
 def attention(run: Run, x: Tensor) -> Tensor:
-    """Attend with groups of query heads, norms of queries and keys, and a gate where there is one."""
+    """Attend with groups of query heads, norms of queries and keys, and a gate if there is one."""
     arch = run.arch
     query = by_head(run("q_proj", x, arch.heads * arch.size * (1 + arch.gated), bias=arch.bias), arch.heads)
     query, gate = query.chunk(2, -1) if arch.gated else (query, None)
@@ -167,7 +167,7 @@ def attention(run: Run, x: Tensor) -> Tensor:
 
 
 def mix(run: Run, query: Tensor, key: Tensor, value: Tensor, chosen: Tensor | None = None) -> Tensor:
-    """Return the attention of all heads (batch, tokens, heads * size), among the keys that are ``chosen``."""
+    """Return the attention of all heads (batch, tokens, heads * size), among the ``chosen`` keys."""
     key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], 1) for each in (key, value))
     mask = run.mask if chosen is None else run.mask & chosen
     mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
@@ -175,7 +175,7 @@ def mix(run: Run, query: Tensor, key: Tensor, value: Tensor, chosen: Tensor | No
 
 
 def latent(run: Run, x: Tensor) -> Tensor:
-    """Attend with keys and values from a latent vector, which is cached; positions turn neighbours, not halves."""
+    """Attend with keys and values from a latent vector, which is cached; positions rotate neighbours, not halves."""
     arch = run.arch
     asked = run.norm("q_a_layernorm", run("q_a_proj", x, arch.latent))
     chosen = indexed(run, x, asked) if arch.indexed else None
@@ -205,7 +205,7 @@ def indexed(run: Run, x: Tensor, asked: Tensor) -> Tensor:
 
 
 def neighbours(x: Tensor) -> Tensor:
-    """Bring pairs of neighbours to the halves that :func:`rotated` turns."""
+    """Reorder pairs of neighbours to the halves that :func:`rotated` rotates."""
     return torch.unflatten(x, -1, (-1, 2)).transpose(-1, -2).flatten(-2)
 
 
@@ -288,7 +288,7 @@ def sent(run: Run, x: Tensor, weight: Tensor, index: Tensor) -> Tensor:
     return torch.einsum("eth,te->th", made, share)
 
 
-#: Names of modules, and what computes them.
+#: Names of modules, and the functions that compute them.
 MIXERS = {"attention": ("self_attn", attention), "latent": ("self_attn", latent), "delta": ("linear_attn", delta)}
 FEEDS = {"mlp": mlp, "experts": experts, "grouped": grouped, "shared": shared}
 
@@ -304,8 +304,8 @@ def forward(
 ) -> dict[str, Tensor]:
     """Return each layer's result and the logits of tokens (batch, tokens), by name.
 
-    Tokens see earlier ones of their segment; segment -1 is padding, and gets position 0. ``cache`` goes on from what
-    earlier calls left in it. The features of ``tiles`` (images, 3, side, side) replace the image tokens, in order.
+    Tokens see earlier ones of their segment; segment -1 is padding, and gets position 0. ``cache`` continues from
+    earlier calls. The features of ``tiles`` (images, 3, side, side) replace the image tokens, in order.
     """
     run = begun(arch, weights, torch.zeros_like(tokens) if segments is None else segments, cache)
     x = F.embedding(tokens, run.weight(f"{arch.stem}embed_tokens.weight", arch.vocabulary, arch.width))
@@ -317,7 +317,7 @@ def forward(
 
 
 def begun(arch: Architecture, weights: Weights, segments: Tensor, cache: MutableMapping[str, Any] | None = None) -> Run:
-    """Return a pass over tokens of these segments (batch, tokens), behind those in the cache."""
+    """Return a pass over tokens of these segments (batch, tokens), after those in the cache."""
     cache = {} if cache is None else cache
     known = torch.cat([cache["segments"], segments], 1) if cache else segments
     cache["segments"], start = known, known.shape[1] - segments.shape[1]
@@ -329,7 +329,7 @@ def begun(arch: Architecture, weights: Weights, segments: Tensor, cache: Mutable
 
 
 def draft(arch: Architecture, weights: Weights, tokens: Tensor, hidden: Tensor) -> Tensor:
-    """Return the logits of the token behind ``tokens``; ``hidden`` is what the last layer gave for those before."""
+    """Return the logits of the token after ``tokens``; ``hidden`` is the last layer's result for the previous ones."""
     number = len(arch.mixers)
     run = begun(arch, weights, torch.zeros_like(tokens))
     run.at = f"{arch.stem}layers.{number}."
@@ -399,7 +399,7 @@ class Drawn(dict[str, Tensor]):
         self.name, self.offset = name, arch.offset
 
     def drawn(self, key: str, shape: tuple[int, ...]) -> Tensor:
-        """Return a weight: matrices by what they multiply, norms around one (zero where one is added)."""
+        """Return a weight: matrices scaled by their fan-in, norms around one (zero if one is added)."""
         if key not in self:
             if len(shape) == 1:
                 scales = "norm" in key and key.endswith("weight") and (not self.offset or "linear_attn" in key)
@@ -412,7 +412,7 @@ class Drawn(dict[str, Tensor]):
 
 
 def weights(name: str, arch: Architecture) -> dict[str, Tensor]:
-    """Return the float32 weights of a model, which bfloat16 holds exactly: those that a pass over a text asks for."""
+    """Return the float32 weights of a model, exact in bfloat16: those that a pass over a text reads."""
     return {key: each.clone() for key, each in _drawn(name, arch).items()}
 
 

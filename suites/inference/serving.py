@@ -1,7 +1,7 @@
 """A decoder served as vLLM Ascend does: pages, prompts in chunks beside decoding, and captured graphs that decode.
 
-The loop of captured decoding is the one of the suite ``graphs``; here it computes a real decoder, by torch_npu's
-operators, and what it generates is compared with float64's for each text alone.
+The loop of captured decoding is that of the suite ``graphs``; here it computes a real decoder, by torch_npu's
+operators, and the generated tokens are compared with float64's for each text alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .decoders import Architecture, Run, Weights, angles, layers, weights
 from .ways import States, beside_others, cast, continuation, last_places
 
 ARCH = Architecture(width=128, heads=4, kv_heads=2, size=64, rotated=64, inner=128, yarn=4.0)
-#: Step at which each request comes, tokens of its prompt, and tokens that it is given; tokens of a chunk.
+#: For each request: the step at which it arrives, its prompt tokens and its given tokens; then tokens of a chunk.
 REQUESTS, CHUNK = ((0, 7, 6), (1, 5, 4)), 4
 #: torch_npu's mask of causal attention for all lengths, in its sparse mode 3.
 CAUSAL = 2048
@@ -29,7 +29,7 @@ CAUSAL = 2048
 
 @dataclass
 class Text(Request):
-    """A request with the number of tokens that it is given, of those in the cache, and what was computed of it."""
+    """A request with the number of its given tokens, of its cached tokens, and its results."""
 
     wanted: int
     done: int = 0
@@ -109,7 +109,7 @@ def prompt(number: int, length: int) -> list[int]:
 
 
 def served(device: torch.device, kind: type[Decoding] = Decoding) -> Generation:
-    """Serve the requests, and return what was generated beside float64's and reference runs of each text alone."""
+    """Serve the requests, and return the generated results with float64's and reference runs of each text alone."""
     texts = [Text([2 * n, 2 * n + 1], prompt(n, length), wanted) for n, (_, length, wanted) in enumerate(REQUESTS)]
     with torch.no_grad():
         server = kind(device)

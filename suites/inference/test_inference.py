@@ -1,4 +1,4 @@
-"""Each way of computing a text gives what float64 gives for the text alone; a failure names the first wrong layer."""
+"""Every variant of computing a text gives float64's result for the text alone; failures name the first wrong layer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..random import statistics
 from .serving import served
 from .ways import LENGTHS, alone_and_in_a_batch, computed, expected, generation, reference_runs, sampled
 
-#: Tokens that are drawn with a seed, and the temperature: by it some tokens are much more probable than others, so that
-#: another distribution shows.
+#: Number of tokens drawn with a seed, and the temperature, at which some tokens are much more probable than others, so
+#: that a different distribution is detected.
 DRAWS, TEMPERATURE = 16384, 0.4
 DETERMINISTIC = {"HCCL_DETERMINISTIC": "strict", "LCCL_DETERMINISTIC": "1", "ATB_MATMUL_SHUFFLE_K_ENABLE": "0"}
 
@@ -27,14 +27,14 @@ def first_layer(verdict: Verdict) -> str:
 
 
 def judge_sampling(model: str, dtype: torch.dtype, device: torch.device, compare: PrecisionCompare) -> None:
-    """Judge tokens that are drawn: the same ones for a seed, others for another, as often as they are probable."""
+    """Judge drawn tokens: the same for a seed, others for another seed, as often as they are probable."""
     logits, exact = computed(model, "prefill", dtype, device)["logits"], expected(model, "prefill")["logits"]
     for end in (-1, 0):
         row = logits[end].div(TEMPERATURE).expand(DRAWS, -1)
         first, again, other = (sampled(row.to(device).contiguous(), seed) for seed in (7, 7, 8))
         compare(again, first, standard="binary", name="the tokens of a seed, drawn again")
         probabilities = exact[end].div(TEMPERATURE).softmax(-1)
-        agree = float(probabilities.square().sum())  # two draws do with the probability that two tokens do
+        agree = float(probabilities.square().sum())  # probability that two draws agree
         for what, cells, of in (
             *(("tokens", first, probabilities.tolist()), ("tokens of another seed", other, probabilities.tolist())),
             ("tokens that two seeds share", (first == other).long(), [1 - agree, agree]),
@@ -65,7 +65,7 @@ def test_inference(
             found.judge(precision_compare)
             return
         if case.property.startswith("padded"):
-            # What vLLM Ascend sets for the same numbers in any batch (vllm_ascend/batch_invariant.py at 182b75ea84ff).
+            # vLLM Ascend sets these for batch-invariant results (vllm_ascend/batch_invariant.py at 182b75ea84ff).
             for name, value in DETERMINISTIC.items():
                 monkeypatch.setenv(name, value)
             batch, alone, is_promised = alone_and_in_a_batch(case.subject, case.property, dtype, npu_device)

@@ -1,4 +1,4 @@
-"""Ways to compute the same texts. Each returns what every layer gives for the same tokens, in the same order."""
+"""Variants of computing the same texts. Each returns every layer's results for the same tokens, in the same order."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ CPU = torch.device("cpu")
 
 
 class Texts:
-    """Two texts of different lengths (1, tokens), for one model on a device; each method is a way of :data:`WAYS`.
+    """Two texts of different lengths (1, tokens), for one model on a device; each method is a variant of :data:`WAYS`.
 
-    ``tiles`` are those of all texts' images, which have four tokens for each; None for a model of texts alone.
+    ``tiles`` are those of all texts' images, which have four tokens for each; None for a text-only model.
     """
 
     def __init__(self, arch: Architecture, given: Weights) -> None:
@@ -66,7 +66,7 @@ class Texts:
         return self.each(lambda length: [min(first, length), *[1] * (length - first)])
 
     def drafted(self) -> States:
-        """Verify drafts of three tokens at once, of which one or two are right; the rest leaves the cache."""
+        """Verify drafts of three tokens at once, of which one or two are right; the rest is removed from the cache."""
         found = []
         for row in self.rows:
             kept, place, turn = {}, 0, 0  # type: dict[str, Any], int, int
@@ -116,7 +116,7 @@ class Texts:
         return continuation(ends, torch.stack(chosen).view(len(self.rows), NEW))
 
     def given(self, tokens: Tensor) -> Continuation:
-        """Return what the places that are continued by ``tokens`` (texts, new) give, each text computed at once."""
+        """Return the results at the positions continued by ``tokens`` (texts, new), each text computed at once."""
         ends = [
             last_places(self.arch, self.weights, torch.cat([row, new[None, :-1]], 1), NEW, images)
             for row, new, images in zip(self.rows, tokens, self.images, strict=True)
@@ -124,7 +124,7 @@ class Texts:
         return continuation(ends, tokens)
 
     def speculative(self) -> Continuation:
-        """Continue each text by drafts, each verified beside the token before it: what differs leaves the cache.
+        """Continue each text by drafts, each verified with the token before it; rejected ones leave the cache.
 
         Every second draft is the head's, which has random weights and is seldom right; the others are right.
         """
@@ -160,24 +160,24 @@ class Texts:
 def last_places(
     arch: Architecture, given: Weights, row: Tensor, count: int, images: Tensor | None = None
 ) -> list[States]:
-    """Return what each of the last places of a text (1, tokens) gives, all computed at once."""
+    """Return the results at each of the last positions of a text (1, tokens), all computed at once."""
     made = forward(arch, given, row, tiles=images)
     of_text = {name: x for name, x in made.items() if x.shape[:2] == row.shape}
     return [{name: x[:, place] for name, x in of_text.items()} for place in range(row.shape[1] - count, row.shape[1])]
 
 
 def is_accepted(best: Tensor, guess: Tensor) -> bool:
-    """Whether a draft is kept: where the model's own choice is the same."""
+    """Return whether a draft is accepted: the model's own choice is the same."""
     return bool(best == guess)
 
 
 def shortened(kept: Mapping[str, Any], length: int) -> dict[str, Any]:
-    """Return a cache with this many tokens: keys are (batch, heads, tokens, size), what is latent has no heads."""
+    """Return a cache with this many tokens: keys are (batch, heads, tokens, size), latent entries have no heads."""
     return {name: x[:, :, :length] if x.dim() == 4 else x[:, :length] for name, x in kept.items()}
 
 
 def continuation(ends: Sequence[Sequence[States]], tokens: Tensor | None = None) -> Continuation:
-    """Return what was generated: by text and token what the last place gave, and the best tokens if none are given."""
+    """Return the generation: by text and token the last position's results, and the best tokens if none are given."""
     names = [name for name in ends[0][0] if name in ends[0][-1]]
     found = {name: torch.stack([torch.cat([each[name] for each in text]) for text in ends]).cpu() for name in names}
     logits = found.pop("logits")
@@ -196,7 +196,7 @@ def prepared(model: str, way: str) -> tuple[Architecture, dict[str, Tensor]]:
     arch = replace(ARCHITECTURES[model], drafts=way == "speculative")
     found = weights(model, arch)
     arch = replace(arch, capacity=3 if way == "capacity" else 0, quantized=way == "int8-cache")
-    if way == "ties":  # experts 0 and 1 are the same, so that either may be taken
+    if way == "ties":  # experts 0 and 1 are identical, so either may be chosen
         for name, each in found.items():
             if ".experts." in name or name.endswith(".gate.weight"):
                 each[1] = each[0]
@@ -235,11 +235,11 @@ def computed(model: str, way: str, dtype: torch.dtype, device: torch.device) -> 
 
 
 def alone_and_in_a_batch(model: str, way: str, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, bool]:
-    """Return the logits of each text in a batch and alone, with determinism requested, and whether CANN promises that
-    a batch changes no bit of the longest text, which comes first and has no padding.
+    """Return each text's logits in a batch and alone, and whether CANN promises equal bits for the longest text.
 
-    Source: torch_npu.npu.set_deterministic_level in the documentation of Ascend/op-plugin, 517f2e7d (2026-08-21): level
-    3, of CANN since 9.2.0. Nothing is promised of padding.
+    Determinism is requested. The longest text comes first and has no padding, for which nothing is promised. Source:
+    torch_npu.npu.set_deterministic_level in the documentation of Ascend/op-plugin, 517f2e7d (2026-08-21): level 3, of
+    CANN since 9.2.0.
     """
     before: Any = torch.get_deterministic_debug_mode()
     backend, is_promised = getattr(torch, device.type), False
@@ -254,7 +254,7 @@ def alone_and_in_a_batch(model: str, way: str, dtype: torch.dtype, device: torch
 
 
 def expected(model: str, way: str) -> States:
-    """Return float64's results: of each text alone, all tokens at once; of the drift, none."""
+    """Return float64's results for each text alone, all tokens at once; none for the variant "drift"."""
     made = _alone(model, way if way in OWN else "prefill")
     return made if way != "drift" else {"log-probabilities": torch.zeros_like(made["logits"])}
 
@@ -266,12 +266,12 @@ def _alone(model: str, way: str) -> States:
         return Texts(arch, cast(found, torch.float64)).prefill()
 
 
-#: Ways with weights or an architecture of their own; others share reference runs.
+#: Variants with weights or an architecture of their own; others share reference runs.
 OWN = ("ties", "capacity", "lora", "lora-merged", "int8-cache", "drift")
 
 
 def reference_runs(model: str, way: str, dtype: torch.dtype) -> list[States]:
-    """Return the CPU's results in the dtype: of the way itself, and of moved weights and other orders."""
+    """Return the CPU's results in the dtype: of the variant itself, and of moved weights and other orders."""
     return [computed(model, way, dtype, CPU), *_usual_runs(model, way if way in OWN else "prefill", dtype)]
 
 
@@ -295,7 +295,7 @@ def sampled(logits: Tensor, seed: int) -> Tensor:
 
 
 def generation(model: str, way: str, dtype: torch.dtype, device: torch.device) -> Generation:
-    """Return what a device generates, beside float64's and reference runs of the same tokens at once."""
+    """Return a device's generation, with float64's and reference runs of the same tokens computed at once."""
     arch, found = prepared(model, way)
     with torch.no_grad():
         actual = getattr(Texts(arch, cast(found, dtype, device)), way)()

@@ -1,4 +1,4 @@
-"""The cases of the model suite: one for each model, property and way of computing."""
+"""The cases of the model suite: one for each model, property and mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUNS = (
 )
 
 
-#: What is also of level smoke: making the weights of a ViT takes three times as long as its forward pass.
+#: Also in level smoke: generating the weights of a ViT takes three times as long as its forward pass.
 _FIRST = ("resnet50", "float32", "forward")
 #: The cases of a run, by model and mode.
 CASES_OF_RUN = {

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 #: Width of the 3x3 convolutions, number of blocks and stride of the first block, by stage.
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
-#: How many times wider a block's output is than its 3x3 convolution.
+#: Ratio of a block's output width to that of its 3x3 convolution.
 EXPANSION = 4
 
 
@@ -49,7 +49,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Images (N, 3, H, W) to the logits (N, classes) of their class."""
+    """Map images (N, 3, H, W) to logits (N, classes)."""
 
     def __init__(self, classes: int = 1000) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class EncoderLayer(nn.Module):
         self.ln_1 = nn.LayerNorm(width, eps=EPS)
         self.self_attention = SelfAttention(width, sizes.heads)
         self.ln_2 = nn.LayerNorm(width, eps=EPS)
-        # Dropout has no parameters, but its position numbers the layers behind it.
+        # Dropout has no parameters, but its position affects the numbers of later layers.
         self.mlp = nn.Sequential(
             nn.Linear(width, wide), activation(), nn.Dropout(0.0), nn.Linear(wide, width), nn.Dropout(0.0)
         )
@@ -138,7 +138,7 @@ class Encoder(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Images (N, 3, image, image) to the logits (N, classes) of their class; by default ViT-B/16."""
+    """Map images (N, 3, image, image) to logits (N, classes); by default ViT-B/16."""
 
     def __init__(self, sizes: Sizes = Sizes(), activation: Activation = nn.GELU) -> None:  # noqa: B008 - a tuple
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is computed of a model: in float64 for the golden, in several reference runs, and on the device.
+"""The computation of a model: in float64 for the golden, in several reference runs, and on the device.
 
 Weights need no download and keep activations, statistics and gradients at moderate sizes. Each tensor is a random
 stream of its own, keyed by model and name, so that it depends on no other tensor.
@@ -26,7 +26,7 @@ from pytest_ascend.system.dispatching import EagerDispatchMode
 from .architectures import ResNet50, VisionTransformer
 
 Shape = tuple[int, ...]
-#: Makes a tensor of its key and shape.
+#: Returns a tensor for a key and shape.
 Draw: TypeAlias = Callable[[str, Shape], Tensor]
 
 
@@ -50,7 +50,7 @@ def centred(gain: float, key: str, shape: Shape) -> Tensor:
     return (whole.float() * (math.sqrt(gain / whole.shape[1]) / inputs.STD_OF_SUM)).reshape(shape)
 
 
-#: By model, what makes tensors whose name matches a pattern: the first one that does.
+#: By model: patterns of tensor names, and how matching tensors are drawn; the first match counts.
 RULES: Mapping[str, tuple[tuple[str, Draw], ...]] = {
     "resnet50": (
         (r"num_batches_tracked$", lambda _, shape: torch.zeros(shape, dtype=torch.int64)),
@@ -59,7 +59,7 @@ RULES: Mapping[str, tuple[tuple[str, Draw], ...]] = {
         # Sixteen blocks add to their shortcuts; together they must not add much more than the image itself.
         (r"bn3\.weight$", spread(0.1, 0.2)),
         (r"(bn\d|downsample\.1)\.weight$", spread(0.75, 1.25)),
-        # Few values near the kink of a ReLU: rounding across it changes gradients considerably.
+        # Few values are near the kink of a ReLU: rounding across it changes gradients considerably.
         (r"bn[12]\.bias$", spread(0.5, 1.0)),
         (r"(bn3|downsample\.1)\.bias$", spread(0.0, 0.1)),
         (r"fc\.bias$", spread(-0.1, 0.1)),
@@ -89,7 +89,7 @@ def _draw(name: str, key: str, shape: Shape) -> Tensor:
 
 
 def images(count: int, size: int = 224, of: str = "models/images", across: int = 8) -> Tensor:
-    """Return float32 images of mean 0: patches, which differ, and noise, which alone looks the same to a network."""
+    """Return float32 images of mean 0: patches, which differ, and noise, which alone looks uniform to a network."""
     patches = inputs.normal(f"{of}/patches", (count, 3, across, across))
     noise = inputs.normal(f"{of}/noise", (count, 3, size, size), std=0.5)
     return patches.repeat_interleave(size // across, dim=2).repeat_interleave(size // across, dim=3) + noise
@@ -99,7 +99,7 @@ def targets(count: int, classes: int = 1000) -> Tensor:
     return inputs.integers("models/targets", (count,), low=0, high=classes)
 
 
-#: Elements kept unchanged, and buckets of a sketch.
+#: Number of elements kept unchanged, and of buckets of a sketch.
 KEPT = BUCKETS = 64
 
 
@@ -128,7 +128,7 @@ def sketch(name: str, flat: Tensor) -> Tensor:
     rows = -(-flat.numel() // BUCKETS)
     padded = torch.zeros(rows * BUCKETS, dtype=torch.float64)
     padded[: flat.numel()] = flat
-    for start in range(0, len(padded), inputs.CHUNK):  # the signs of all would take longer than all else
+    for start in range(0, len(padded), inputs.CHUNK):  # generating all signs would take longer than everything else
         inputs.change_signs(padded[start : start + inputs.CHUNK], f"models/signs/{name}", start=start)
     # A power of two near sqrt(rows): the sums become as large as the elements, without rounding.
     return padded.reshape(rows, BUCKETS).sum(0) * 2.0 ** -((rows.bit_length() - 1) // 2)
@@ -137,9 +137,9 @@ def sketch(name: str, flat: Tensor) -> Tensor:
 BATCH = 2
 STEPS = 3
 
-#: Property of a case, then name of a tensor.
+#: Property of a case -> name of a tensor -> its observation.
 Observed: TypeAlias = dict[str, dict[str, Tensor]]
-#: A change of a model before it computes.
+#: A change to a model before it computes.
 Prepare: TypeAlias = Callable[[nn.Module], nn.Module]
 
 
@@ -180,7 +180,7 @@ def make(name: str, mode: Mode, device: torch.device) -> nn.Module:
 
 @lru_cache(maxsize=1)
 def weights(name: str) -> Mapping[str, Tensor]:
-    """Return the state dictionary of a model; that of the last one is kept until it is cleared (up to 350 MB)."""
+    """Return the state dictionary of a model; the last one is kept until it is cleared (up to 350 MB)."""
     return state(name, empty(name))
 
 
@@ -191,7 +191,7 @@ def empty(name: str) -> nn.Module:
 
 
 class _Unfilled(EagerDispatchMode):
-    """Leaves out what fills tensors without memory: torch would load its compiler for the random weights."""
+    """Skips filling tensors without memory: torch would load its compiler for the random weights."""
 
     def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return args[0] if func._schema.is_mutable else func(*args, **kwargs)  # noqa: SLF001 - public under no other name
@@ -208,7 +208,7 @@ def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = preser
     """Train for ``STEPS`` steps on one batch; return loss and gradients of the first, and the results of all.
 
     "loss" holds the loss and the log-probabilities (BATCH, 1000); "gradients" an observation of each parameter's;
-    "training" the losses (STEPS), observations of each parameter's change and of the running statistics.
+    "training" the losses (STEPS), and observations of each parameter's change and of the running statistics.
     """
     model = prepare(make(name, mode, device))
     before = {key: value.detach().to("cpu", copy=True) for key, value in model.named_parameters()}

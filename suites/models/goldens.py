@@ -1,4 +1,4 @@
-"""The goldens of the model suite: the right results, in float64, and reference runs in each mode."""
+"""The goldens of the model suite: the exact results, in float64, and reference runs in each mode."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from . import RUNS
 from .computation import MODELS, MODES, Observed, Prepare, forward, preserve_layout, train
 
 CPU = torch.device("cpu")
-#: The number of results with the largest errors that a golden keeps, for each of its tensors.
+#: Number of results with the largest errors that a golden keeps, for each of its tensors.
 KEPT_WAYS = 3
 
 
 def moved(key: str, by: int = 1) -> Prepare:
-    """Move every weight of a model as ``move`` does, by the numbers with which the goldens were made."""
+    """Return a function that moves every weight of a model as ``move`` does, by the numbers of the goldens."""
     return partial(move, key=key, by=by, numbers="models")
 
 
@@ -48,9 +48,9 @@ def _moves(count: int, by: int) -> tuple[Way, ...]:
     return tuple((contextlib.nullcontext, moved(f"move {number}", by)) for number in range(count))
 
 
-#: By model and mode. In float32 only a few ReLUs of ResNet50 differ between results, and each changes some gradients
-#: more than a thousand roundings: in another order of summation, all that may differ do. AdamW under autocast makes
-#: whole steps from gradients that are only rounding: many results are needed to have seen these.
+#: By model and mode. In float32, only a few ReLUs of ResNet50 differ between results, and each changes some gradients
+#: more than a thousand roundings do: another order of summation flips all those that may flip. AdamW under autocast
+#: takes whole steps from gradients that are only rounding: many results are needed to cover these.
 WAYS: Mapping[tuple[str, str], tuple[Way, ...]] = {
     ("resnet50", "float32"): (USUAL, WITHOUT_ONEDNN, CHANNELS_LAST, OTHER_ORDER, *_moves(12, by=2)),
     ("resnet50", "autocast-bfloat16"): (USUAL, CHANNELS_LAST, *_moves(3, by=2**14)),
@@ -61,7 +61,7 @@ WAYS: Mapping[tuple[str, str], tuple[Way, ...]] = {
 
 
 def most_wrong(found: list[Observed], expected: Observed) -> list[Observed]:
-    """Return, by tensor, the results with the largest errors, largest first. Raises ValueError for a non-finite one."""
+    """Return, by tensor, the results with the largest errors, largest first. Raises ValueError for non-finite ones."""
     kept: list[Observed] = [{each: {} for each in found[0]} for _ in found[:KEPT_WAYS]]
     for each, tensors in found[0].items():
         for name in tensors:
@@ -89,7 +89,7 @@ def goldens() -> Iterator[GoldenRecipe]:
 
 
 def expected(store: GoldenStore, model: str, what: str) -> dict[str, Tensor]:
-    """Return the right results for the property ``what``: float64 tensors by name. Raises GoldenError."""
+    """Return the exact results for the property ``what``: float64 tensors by name. Raises GoldenError."""
     return _unpack(store.read(_id(model, EXACT)).tensors, f"{what}/")
 
 

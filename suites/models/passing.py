@@ -28,7 +28,7 @@ MOVES = 2
 
 @cache
 def weights_of(name: str) -> nn.Module:
-    """Make a model, which must not be changed, of weights exact in both halves: one float64 result serves all."""
+    """Return a model, not to be changed, with weights exact in both halves: one float64 result serves all."""
     model = make(name, MODES["float32"], CPU)
     with torch.no_grad():
         for each in (*model.parameters(), *model.buffers()):
@@ -45,8 +45,8 @@ def short(tensor: Tensor) -> Tensor:
 def one_pass(variant: Variant, model: nn.Module, device: torch.device) -> Observed:
     """Run ``model`` forward and backward; return "forward", "loss", "layers" and "gradients". The model is changed.
 
-    It computes in the dtype of its parameters; "layers" has fingerprints of every module's output, in the order in
-    which they finished.
+    It computes in the dtype of its parameters; "layers" has fingerprints of every module's output, in the order of
+    completion.
     """
     dtype = next(model.parameters()).dtype
     autocast = None if dtype is torch.float64 else MODES[variant.mode].autocast
@@ -74,14 +74,14 @@ def one_pass(variant: Variant, model: nn.Module, device: torch.device) -> Observ
 
 
 def _keep(kept: dict[str, Tensor], name: str, _module: nn.Module, _args: Any, output: Tensor) -> None:
-    # A module called several times, as a block's ReLU, has one entry per call.
+    # A module called several times, such as a block's ReLU, has one entry per call.
     number = sum(each == name or each.startswith(f"{name} (call ") for each in kept) + 1
     kept[name if number == 1 else f"{name} (call {number})"] = fingerprint(output)
 
 
 @once
 def exact(model: str, batch: int, training: bool) -> Observed:
-    """Return the right results of a pass, in float64: the same for every dtype and layout."""
+    """Return the exact results of a pass, in float64: the same for every dtype and layout."""
     variant = Variant(model, "float64", batch, training, channels_last=False)
     return one_pass(variant, copied(variant), CPU)
 
@@ -94,9 +94,9 @@ CONVOLUTIONAL = {"resnet50"}
 
 @once
 def right(variant: Variant) -> Reference:
-    """Return the right results of a variant, and reference runs of the CPU in its mode.
+    """Return the exact results of a variant, and reference runs of the CPU in its mode.
 
-    They are the usual run, some with moved weights, and for a convolutional network one in the other layout: its
+    The runs are the usual one, some with moved weights, and for a convolutional network one in the other layout, whose
     kernels sum in another order. That adds information on the first layers, where moved weights have little effect yet.
     """
     by, other = PERTURBATIONS[MODES[variant.mode].autocast], replace(variant, channels_last=not variant.channels_last)

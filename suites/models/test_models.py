@@ -1,4 +1,4 @@
-"""ResNet50 and ViT-B/16 give the results that PyTorch promises: outputs, loss, gradients, training, in every mode.
+"""ResNet50 and ViT-B/16 compute what PyTorch promises: outputs, loss, gradients, training, in every mode.
 
 Batches of one to eight in several dtypes, layouts and modes are judged layer by layer.
 """
@@ -31,15 +31,15 @@ from .variants import ALONE, VARIANT_OF, Variant
 
 
 def agreement(classes: Tensor, exact: Tensor) -> float:
-    """Return the share of the right top five in ``classes`` (N, 5); ``exact`` are logits (N, classes)."""
+    """Return the share of the correct top five in ``classes`` (N, 5); ``exact`` are logits (N, classes)."""
     right = exact.topk(5).indices
     return float((classes[:, :, None] == right[:, None, :]).any(1).double().mean())
 
 
 def lost(classes: Tensor, exact: Tensor, reference_runs: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """Return (N, 5) how far each chosen class's exact logit is below the fifth best, beyond what is allowed; else 0.
+    """Return (N, 5) how far each chosen class's exact logit is below the fifth best, beyond the tolerance; else 0.
 
-    Two logits may swap if their errors may cover the distance: the error that the judge allows one element, given
+    Two logits may swap if their errors can explain the distance: the error that the judge allows one element, given
     ``reference_runs`` logits. A class named twice counts as an infinite loss.
     """
     off = max(float((each.double() - exact).abs().max()) for each in reference_runs)
@@ -97,7 +97,7 @@ def _name_of(place: int, what: str, verdict: Verdict) -> str:
     return f"{what}: {name or path}"
 
 
-#: What names the first fault: layers are in the order in which they finished, parameters in forward order.
+#: Items in which the first fault is named: layers in the order of completion, parameters in forward order.
 FIRST = {
     "layers": partial(_name_of, 0, "first wrong layer"),
     "gradients": partial(_name_of, -1, "first wrong gradient on the way back"),

@@ -1,7 +1,7 @@
 """Variants of a model run without goldens: batch sizes, layouts, modes and dtypes, as a table.
 
 All pairs of batch size, dtype, layout and train or eval occur, not all combinations. Their references are computed on
-the CPU during the test: stored, they would take some megabytes each.
+the CPU during the test: stored, they would take a few megabytes each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def case_of(model: str, mode: str, *words: str, aspect: str, level: str = "full"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to run a model. ``mode`` is one of ``passing.MODES``."""
+    """One configuration of a model run. ``mode`` is one of ``passing.MODES``."""
 
     model: str
     mode: str
@@ -41,10 +41,10 @@ class Variant:
 ROWS: dict[str, list[tuple[str, int, bool, bool]]] = beside(__file__, "variants.json")
 VARIANTS = tuple(Variant(model, *row) for model, rows in ROWS.items() for row in rows)
 
-#: A case -> its variant, and the aspect that it is about.
+#: A case -> its variant, and the aspect that it tests.
 VARIANT_OF = {variant.case(aspect): (variant, aspect) for variant in VARIANTS for aspect in ASPECTS}
 
 
-#: Cases that judge every module separately, and their model and mode: each takes as long as six variants.
+#: Cases that judge every module separately, by model and mode: each takes as long as six variants.
 _ALONE = ("resnet50", "float32"), ("vit_b_16", "autocast-bfloat16")
 ALONE = {case_of(*each, aspect="layers-alone"): each for each in _ALONE}

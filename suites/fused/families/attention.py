@@ -37,7 +37,7 @@ def _attention(
     k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
     # The position bias is added before the scores are scaled: see the formula of aclnnFlashAttentionScore.
     scores = q @ k.transpose(-1, -2) * scale + (0 if pse is None else pse * scale)
-    if sparse_mode:  # the given mask is compressed; it stands for "no key after the query", or far from it
+    if sparse_mode:  # the given mask is compressed; it means "no key after the query", or far from it
         every = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool)
         atten_mask = every.triu(1 + next_tockens) | every.tril(-1 - pre_tockens)
     scores = scores if atten_mask is None else scores.masked_fill(atten_mask, float("-inf"))
@@ -102,7 +102,7 @@ def _both_rotary(query: T, key: T, cos: T, sin: T) -> tuple[T, T]:
 
 def _masked_softmax(x: T, mask: T, scale: float = 1.0, fixed_triu_mask: bool = False) -> T:
     left_out = torch.ones(x.shape[-2:], dtype=torch.bool).triu(1) if fixed_triu_mask else mask
-    # CANN adds -10000 rather than minus infinity: masked scores have no weight in any dtype.
+    # CANN adds -10000 instead of minus infinity: masked scores have no weight in any dtype.
     return (x * scale).masked_fill(left_out, -10000.0).softmax(-1)
 
 

@@ -1,4 +1,4 @@
-"""Latent attention and what is beside it: the operators before it, sparse ones on quantized keys, convolution."""
+"""Latent attention and related operators: its prologue, sparse attention on quantized keys, convolution."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .serving import causal, chosen_keys, codes, interleave_rope, sparse, writte
 
 T = torch.Tensor
 
-#: Sizes that CANN's pages fix: of a token, of latent queries and keys, of a head without and with rope.
+#: Sizes fixed by CANN's pages: of a token, of latent queries and keys, of a head without and with rope.
 _TOKEN, _QUERY, _KEY, _HEAD, _ROPE = 7168, 1536, 512, 128, 64
 #: Terms in the longest sum.
 TERMS = _TOKEN
@@ -46,7 +46,7 @@ def _call_before_attention(apply: Any, *given: T, is_third: bool = False) -> Any
 
 
 def _weight(make: InputFactory, *shape: int) -> T:
-    """Return a matrix whose parts of 64 rows are alike but for their sizes: quickly made, no part equals another."""
+    """Return a matrix whose parts of 64 rows are equal up to scale: quick to generate, and no two parts are equal."""
     part = make.normal(64, shape[1], std=shape[0] ** -0.5)
     return (part * make.uniform(shape[0] // 64, 1, 1, low=0.5, high=1.5)).view(shape)
 
@@ -71,7 +71,7 @@ def _scores(query: T, key: T, weights: T, query_scale: T, key_scale: T) -> T:
 
 
 def _best_scores(*given: Any) -> tuple[T, T]:
-    """Return the scores of the best keys, and how many are chosen: of equal scores any may be."""
+    """Return the scores of the best keys, and how many are chosen; among equal scores, any choice is valid."""
     best = _scores(*given[:-1]).topk(given[-1], -1).values
     return best.masked_fill(best.isneginf(), 0), (~best.isneginf()).sum(-1)
 
@@ -97,7 +97,7 @@ def _indexer_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _sparse(query: T, numbers: T, rope: T, steps: T, indices: T, scale: float) -> T:
-    """Attend over chosen keys, whose numbers in eight bits have a scale for 128 of them."""
+    """Attend over chosen keys, whose eight-bit numbers have a scale per 128 of them."""
     plain = (numbers.double() * steps.double().repeat_interleave(128, -1)).to(query.dtype)
     return sparse(query[..., :_KEY], plain, indices, query[..., _KEY:], rope, scale)
 
@@ -121,7 +121,7 @@ def _sparse_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _convolved(x: T, weight: T, states: T, ends: tuple[int, ...], slots: T, computed: T) -> tuple[T, T]:
-    """Convolve sequences after the last inputs of their states, which is zero where nothing was computed yet."""
+    """Convolve sequences after the last inputs of their states, which are zero if nothing was computed yet."""
     made, states, width = torch.zeros_like(x), states.clone(), len(weight)
     for place, (start, end) in enumerate(zip((0, *ends), ends, strict=False)):
         state = states[int(slots[place])]

@@ -102,8 +102,8 @@ def _quantize_inputs(make: InputFactory) -> Iterator[Sample]:
     x = _clear(make, 5, 6) * scales.to(make.dtype)
     yield call(x, scales, None, torch.qint8, 1, True, name="signed")
     yield call(x, scales, torch.zeros(6, dtype=torch.int32), torch.qint8, 1, True, name="with zero points")
-    # Every code, what is between codes in eighths, the ties, and what is beyond: CANN rounds half to even, after it has
-    # added the zero point, and saturates (golden of quant/quantize in CANN's ops-nn, commit e5c3fa9327ea).
+    # Every code, eighths between codes, the ties, and values out of range: CANN rounds half to even, after it has added
+    # the zero point, and saturates (golden of quant/quantize in CANN's ops-nn, commit e5c3fa9327ea).
     codes, odd = (torch.arange(-1072, 1072) / 8).to(make.dtype).view(-1, 8), torch.full((8,), 3, dtype=torch.int32)
     yield call(codes, torch.ones(8), None, torch.qint8, 1, True, name="every code")
     yield call(codes, torch.full((8,), 2.0), odd, torch.qint8, 1, True, name="ties beside a zero point")

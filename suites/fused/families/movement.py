@@ -107,7 +107,7 @@ _MOVEMENT = in_family(
 
 
 def _corners(boxes: T, trans: bool) -> tuple[T, T]:
-    """Return the nearest and the farthest corner of each box, both (2, ...)."""
+    """Return the minimum and the maximum corner of each box, both (2, ...)."""
     first, second = boxes[:2], boxes[2:]
     return (first - second / 2, first + second / 2) if trans else (first, second)
 

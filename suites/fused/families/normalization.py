@@ -24,7 +24,7 @@ TERMS = 1032
 def rows(tensors: int, *weights: str, epsilon: float = 0.0, **named: Any) -> Inputs:
     """Yield tensors of one shape, and weights ("scale" around 1, "shift" around 0) of the last dimension.
 
-    An ``epsilon`` other than the operator's own is given to the smallest of them.
+    An ``epsilon`` other than the operator's default is used for the smallest of them.
     """
     low = {"scale": 0.5, "shift": -0.5}
     return lambda make: (

@@ -1,10 +1,10 @@
 """A serving operator called in several ways that must agree: other blocks, no blocks, chunks, other orders.
 
-Each way is one output of the case, put back into the first one's order, and compared with the same float64 result
-within the usual tolerance: two ways of summing need not give equal bits. Where only addresses, or what nobody reads,
-differ, they must: CANN splits attention by lengths and by the table's shape, not by its blocks (ProcessBlockTable in
+Each way is one output of the case, restored to the first one's order, and compared with the same float64 result within
+the usual tolerance: two orders of summation need not give equal bits. If only addresses or unread data differ, bits
+must be equal: CANN splits attention by lengths and by the table's shape, not by its blocks (ProcessBlockTable in
 incre_flash_attention_tiling.cpp, hicann/ops-transformer c29bc10), and is deterministic. A table of another length, no
-table, and another batch are split otherwise (maxBlockNumPerBatch_, batchSize_ there).
+table, and another batch are split differently (maxBlockNumPerBatch_, batchSize_ there).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .routing import choices
 T = torch.Tensor
 
 _SCALE, _KV_HEADS = 0.25, 2
-#: Keys of a page. CANN takes multiples of 16 where a step decodes; how it splits the work depends on their number.
+#: Keys of a page. CANN takes multiples of 16 in a decoding step; how it splits the work depends on their number.
 _PAGES = (128, 64, 32, 16)
 
 
@@ -35,9 +35,9 @@ def _heads_turned(x: T) -> T:
 
 
 def _decoding(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequence[int]) -> tuple[T, ...]:
-    """Return as given; each sequence alone; longer table; no pages; heads turned; and what must not change a bit.
+    """Return as given; each sequence alone; longer table; no pages; heads reversed; and calls with equal bits.
 
-    That are blocks moved with their table, rows beyond the lengths, and a first block that is shared, not a copy.
+    Those are blocks moved with their table, rows beyond the lengths, and a first block that is shared, not copied.
     """
 
     def run(q: T, k: T, v: T, blocks: T, counts: Sequence[int]) -> Any:
@@ -79,7 +79,7 @@ def _in_pages(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequenc
 
 
 def _prefill(apply: Any, query: T, key: T, value: T, table: T, length: int) -> tuple[T, ...]:
-    """Return what a prompt gives at once, in two chunks, and token by token."""
+    """Return a prompt's results computed at once, in two chunks, and token by token."""
     how = {"atten_mask": torch.ones(2048, 2048, dtype=torch.bool, device=query.device).triu(1), "sparse_mode": 3}
 
     def run(start: int, end: int) -> Any:
@@ -108,7 +108,7 @@ def _experts(apply: Any, x: T, weight: T, counts: Sequence[int]) -> tuple[T, ...
 
 
 def _routed(apply: Any, x: T, experts: T, count: int) -> tuple[T, ...]:
-    """Return the rows of each expert: as given; with the experts numbered from the last; with the tokens turned."""
+    """Return the rows of each expert: as given; with experts numbered from the last; with tokens reversed."""
 
     def run(rows: T, choices: T) -> Any:
         return serving.call_rows(apply, rows, choices, count, 0, count)[0]

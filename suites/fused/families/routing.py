@@ -107,7 +107,7 @@ def gating(
     x: T, k: int, k_group: int = 1, groups: int = 1, mode: int = 0, _: int = 0, norm_type: int = 0, __: bool = False,
     routed_scaling_factor: float = 1.0, eps: float = 1e-20, bias: T | None = None,
 ) -> tuple[T, T]:  # fmt: skip
-    """Choose experts of the groups that are best by their best expert, or by the sum of their best two."""
+    """Choose experts from the best groups, ranked by their best expert or by the sum of their best two."""
     scores = x.sigmoid() if norm_type else x.softmax(-1)
     parts = (scores if bias is None else scores + bias).view(len(x), groups, -1)
     best = parts.topk(1 + mode, -1).values.sum(-1).topk(k_group, -1).indices

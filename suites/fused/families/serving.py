@@ -1,4 +1,4 @@
-"""What serves language models: attention over pages, quantized products, norms and gates, routing, and rope."""
+"""Operators for serving language models: paged attention, quantized products, norms and gates, routing, and rope."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _call_boost_flash(apply: Any, query: T, key: T, value: T, lengths: T, scale:
 
 
 def written(key: T, value: T, key_cache: T, value_cache: T, slots: T) -> tuple[T, T]:
-    """Write rows into slots, one at a time; a negative slot takes none."""
+    """Write rows into slots, one at a time; a negative slot is skipped."""
     caches = key_cache.clone(), value_cache.clone()
     for row, slot in enumerate(slots.tolist()):
         for cache, rows in zip(caches, (key, value), strict=True):
@@ -195,7 +195,7 @@ def _merged(lse: list[T], parts: list[T]) -> tuple[T, T]:
 
 
 def _indexer(query: T, key: T, weights: T, count: int) -> T:
-    """Choose keys by the sum over heads of weight * relu(query . key), up to each query's own place."""
+    """Choose keys by the sum over heads of weight * relu(query . key), up to each query's own position."""
     scores = torch.einsum("bqh,bqhk->bqk", weights, F.relu(torch.einsum("bqhd,bkd->bqhk", query, key[:, :, 0])))
     scores = scores.masked_fill(causal(query.shape[1], key.shape[1]), -_INF)
     best = scores.argsort(-1, descending=True)[..., :count]
@@ -216,7 +216,7 @@ def _call_sparse(apply: Any, query: T, key: T, indices: T, query_rope: T, key_ro
 
 
 def chosen_keys(make: InputFactory) -> T:
-    """Return up to 32 of 80 keys for six queries of two sequences, none behind its own place; the rest is -1."""
+    """Return up to 32 of 80 keys for six queries of two sequences, none after its own position; the rest is -1."""
     order = make.uniform(2, 6, 80, dtype=torch.float32).argsort(-1)
     chosen = order.masked_fill(order > torch.arange(74, 80)[:, None], 80)[..., :32].sort(-1).values.int()
     return torch.where(chosen == 80, -1, chosen).unsqueeze(2)
@@ -231,7 +231,7 @@ def _delta_rule(q: T, k: T, v: T, state: T, lengths: T, g: T, beta: T, scale: fl
     """Return the results of S <- S * exp(g) + beta * (v - S k) k', o = S q; and the state after each sequence."""
     repeats, made, last, start = v.shape[1] // q.shape[1], torch.zeros_like(v), [], 0
     q, k = q.repeat_interleave(repeats, 1) * scale, k.repeat_interleave(repeats, 1)
-    q, k, v = (x.to(torch.promote_types(x.dtype, g.dtype)) for x in (q, k, v))  # torch 2.1 multiplies no two dtypes
+    q, k, v = (x.to(torch.promote_types(x.dtype, g.dtype)) for x in (q, k, v))  # torch 2.1 needs equal dtypes
     for place, count in enumerate(lengths.tolist()):
         s = state[place].clone()
         for t in range(start, start + count):
@@ -254,7 +254,7 @@ def _delta_inputs(make: InputFactory, lengths: Sequence[int] = (3, 70)) -> Itera
 
 
 def _call_delta(apply: Any, q: T, k: T, v: T, state: T, lengths: T, g: T, beta: T, scale: float) -> Any:
-    """Keep the state of every token; the sequence's first one has the initial state."""
+    """Keep the state of every token; the sequence's first token has the initial state."""
     ends = lengths.cpu().cumsum(0).tolist()
     places = torch.arange(len(q), dtype=torch.int32, device=q.device)
     states = state.new_zeros(len(q), *state.shape[1:])
@@ -421,7 +421,7 @@ def _call_kronecker(apply: Any, x: T, p1: T, p2: T) -> Any:
 
 
 def routed(x: T, experts: T, _: int, first: int, last: int) -> tuple[T, T, T]:
-    """Order the rows of a range of experts. Return them, where each choice went, and numbers by expert."""
+    """Sort the rows of a range of experts. Return them, where each choice went, and counts by expert."""
     flat, places = experts.flatten(), torch.full((experts.numel(),), -1, dtype=torch.int32)
     order = torch.cat([(flat == each).nonzero().flatten() for each in range(first, last)])
     places[order] = torch.arange(len(order), dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""Numbers of eight and four bits: casts over every code, scales by block (MX), and products of them.
+"""Eight-bit and four-bit numbers: casts over every code, block scales (MX), and products.
 
 Sources of the formats: OCP 8-bit Floating Point Specification, revision 1.0 (E4M3, E5M2); OCP Microscaling Formats,
 version 1.0 (E2M1, E8M0, and blocks of 32 numbers with a scale).
@@ -22,13 +22,13 @@ from .serving import added_norm
 
 T = torch.Tensor
 
-#: The code of E8M0 that is no number, and its bias.
+#: The NaN code of E8M0, and its bias.
 NO_SCALE, BIAS = 255, 127
 
 
 @dataclass(frozen=True)
 class Format:
-    """Numbers with a sign; ``specials`` are codes beyond the largest, of either sign. E5M2 alone has infinities."""
+    """A signed format; ``specials`` are codes beyond the largest, of either sign. Only E5M2 has infinities."""
 
     exponent: int
     mantissa: int
@@ -36,7 +36,7 @@ class Format:
 
     @cached_property
     def magnitudes(self) -> T:
-        """The numbers of the codes without a sign, from 0 on, in float64; each is larger than the one before."""
+        """Return the numbers of the codes without a sign, from 0 on, in float64, in increasing order."""
         codes = torch.arange(2 ** (self.exponent + self.mantissa) - self.specials)
         field, digits = codes >> self.mantissa, (codes & (2**self.mantissa - 1)) / 2**self.mantissa
         bias = 2 ** (self.exponent - 1) - 1
@@ -48,15 +48,15 @@ class Format:
 
     @cached_property
     def numbers(self) -> T:
-        """The number of each code in float64; infinities and NaN behind the largest."""
+        """Return the number of each code in float64; infinities and NaN come after the largest."""
         inf, nan = [float("inf")] * (self.specials > 1), [float("nan")] * (self.specials - (self.specials > 1))
         half = torch.cat((self.magnitudes, torch.tensor([*inf, *nan], dtype=torch.float64)))
         return torch.cat((half, -half))
 
     def nearest(self, x: T) -> T:
-        """Return the codes of the nearest numbers, of two the even one; the largest beyond; +NaN or 0 for NaN."""
+        """Return the codes of the nearest numbers, ties to even; the largest if out of range; +NaN or 0 for NaN."""
         middles = (self.magnitudes[1:] + self.magnitudes[:-1]) / 2
-        size = x.double().abs().contiguous()  # bucketize warns of other strides
+        size = x.double().abs().contiguous()  # bucketize warns about other strides
         code = torch.bucketize(size, middles)
         code = code + (code < len(middles)) * (size == middles[code.clamp(max=len(middles) - 1)]) * (code % 2)
         sign = torch.signbit(x).long() << (self.exponent + self.mantissa)
@@ -64,7 +64,7 @@ class Format:
         return torch.where(x.isnan(), none, code | sign).to(torch.uint8)
 
     def hard(self) -> T:
-        """Return every number, what is halfway and a quarter of the way to the next one, and some that are beyond."""
+        """Return every number, the values halfway and a quarter of the way to the next one, and some out of range."""
         some, step = self.magnitudes[:-1], self.magnitudes.diff()
         beyond = self.largest * torch.tensor([1.0, 1.01, 1.05], dtype=torch.float64)
         up = torch.cat((some, some + step / 4, some + step / 2, some + step * 3 / 4, beyond))
@@ -80,7 +80,7 @@ def scales(codes: T) -> T:
 
 
 def packed(codes: T) -> T:
-    """Put two codes of four bits into a byte, the first one lower."""
+    """Pack two four-bit codes into a byte, the first one lower."""
     return codes[..., ::2] | codes[..., 1::2] << 4
 
 
@@ -88,7 +88,7 @@ def unpacked(x: T) -> T:
     return torch.stack((x & 15, x >> 4), -1).flatten(-2)
 
 
-#: torch_npu's name of each format, and what its numbers are in. In four bits, two are in a byte.
+#: torch_npu's name of each format, and the dtype of its numbers. Two four-bit numbers are in a byte.
 _FORMATS: Mapping[str, Format] = {"float8_e4m3fn": E4M3, "float8_e5m2": E5M2, "float4_e2m1fn_x2": E2M1}
 _FOUR = "float4_e2m1fn_x2"
 #: ACL's number of int8, which torch_npu takes here.
@@ -110,7 +110,7 @@ def _cast(x: T, name: str) -> T:
 
 
 def _call_cast(apply: Any, x: T, name: str) -> Any:
-    """Cast, and return the codes. What is beyond the largest may be an infinity or NaN: OCP has both conversions."""
+    """Cast, and return the codes. Values out of range may be an infinity or NaN: OCP has both conversions."""
     only_on_950(f"npu_dtype_cast to {name}")
     made = apply(x, _dtype(name)).view(torch.uint8)
     kind, beyond = _FORMATS[name], x.cpu().double().abs() > _FORMATS[name].largest
@@ -188,7 +188,7 @@ def _some_scales(make: InputFactory, *shape: int) -> T:
 
 
 def _call_norm_blocks(apply: Any, x1: T, x2: T, gamma: T) -> Any:
-    """Dequantize. A number that is within half a step of the device's is the exact one: the norm itself is judged."""
+    """Dequantize. Numbers within half a step of the device's are made exact: only the norm is judged."""
     y, x, scale, _ = apply(x1, x2, gamma, epsilon=1e-6, dst_type=_dtype("float8_e5m2"))
     exact = added_norm(*(each.cpu().double() for each in (x1, x2, gamma)))[1]
     found = _of_blocks(y.view(torch.uint8).cpu(), scale.view(torch.uint8).cpu(), "float8_e5m2")[..., : x.shape[-1]]
@@ -197,7 +197,7 @@ def _call_norm_blocks(apply: Any, x1: T, x2: T, gamma: T) -> Any:
 
 
 def _by_tile(x: T, height: int, width: int) -> tuple[T, T]:
-    """Return numbers in units of their block's scale, before they are rounded, and the scales."""
+    """Return numbers in units of their block's scale, before rounding, and the scales."""
     wide = F.pad(x, (0, -x.shape[-1] % width, 0, -x.shape[-2] % height))
     made = torch.unflatten(torch.unflatten(wide, -1, (-1, width)), -3, (-1, height)).abs().amax((-3, -1)) / 127
     factors = made.repeat_interleave(height, -2).repeat_interleave(width, -1)
@@ -224,7 +224,7 @@ def _call_product(apply: Any, x1: T, x2: T, rows: T, columns: T, name: str) -> A
 def _product_inputs(make: InputFactory) -> Iterator[Sample]:
     for name, kind in _FORMATS.items():
         rows, columns = _some_scales(make, 5, 2, 2), _some_scales(make, 2, 64, 2)
-        if name == _FOUR:  # a weight is given transposed: its rows are packed
+        if name == _FOUR:  # a weight is passed transposed: its rows are packed
             x1, x2 = (packed(_some_codes(make, kind, n, 128)) for n in (5, 64))
             x2, columns = x2.T, _some_scales(make, 64, 2, 2).transpose(0, 1)
         else:
