@@ -74,7 +74,7 @@ def sign(key: Ed25519PrivateKey, purpose: str, digest: str) -> str:
 
 
 def is_signed(key: Ed25519PublicKey, purpose: str, digest: str, signature: str) -> bool:
-    """Whether ``signature`` is this key's, of this digest, for this purpose."""
+    """Return whether ``signature`` is this key's, of this digest, for this purpose."""
     try:
         raw = base64.b64decode(signature, validate=True)
         if base64.b64encode(raw).decode("ascii") != signature:
@@ -86,7 +86,7 @@ def is_signed(key: Ed25519PublicKey, purpose: str, digest: str, signature: str) 
 
 
 def is_digest(text: object) -> bool:
-    """Whether this is a SHA-256 in hex."""
+    """Return whether this is a SHA-256 in hex."""
     return isinstance(text, str) and re.fullmatch(r"[0-9a-f]{64}", text) is not None
 
 

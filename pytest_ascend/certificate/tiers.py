@@ -25,7 +25,7 @@ class Tier:
     sample: bool = False
 
     def covers(self, suite: str) -> bool:
-        """Whether the tier includes a suite."""
+        """Return whether the tier includes a suite."""
         return self.sample or TIERS[describe(suite).tier] in included(self)
 
 

@@ -173,7 +173,7 @@ class CardQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether unfinished work is left here."""
+        """Return whether unfinished work is left here."""
         return bool(self.assigned or self.current or self.following)
 
     @property
@@ -183,7 +183,7 @@ class CardQueue:
         return task.group if task else ""
 
     def is_unfit(self) -> bool:
-        """Whether the assigned task needs a different process."""
+        """Return whether the assigned task needs a different process."""
         wanted = self.assigned
         if wanted is None:
             return False
@@ -191,7 +191,7 @@ class CardQueue:
         return is_other or (wanted.alone and self.runs > 0)
 
     def is_overdue(self) -> bool:
-        """Whether the child exceeded the limit for its start or case. Waiting for work does not count."""
+        """Return whether the child exceeded the limit for its start or case. Waiting for work does not count."""
         return bool(self.current or not self.ready) and self.deadline.is_over()
 
     def began(self, child: Child, *, alone: bool, limit_s: float, deterministic: bool = False) -> None:
