@@ -45,7 +45,7 @@ _file = partial(click.option, type=_path, metavar="FILE")
 @_file("--list", "path", default="disputes.json", show_default=True, help="The list of known deviations to extend.")
 @click.option("--decide", type=click.Choice(["device", "case"]), help="End the dispute: which of both was wrong.")
 def dispute(case: str, *, reason: str, evidence: str, by: str, path: Path, decide: str | None) -> None:
-    """Claim that CASE is wrong, not the device, or decide such a dispute.
+    """File a dispute that CASE is wrong, not the device, or decide one.
 
     The case is recorded as disputed by every run with --ascend-expectations=FILE, and for everyone once FILE is the
     release's own list. A decided dispute no longer has an effect, and stays in the list as a record.

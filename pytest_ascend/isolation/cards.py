@@ -178,7 +178,7 @@ class CardQueue:
 
     @property
     def group(self) -> str:
-        """The group of the current tasks, "" for none."""
+        """Return the group of the current tasks, "" for none."""
         task = self.following[-1] if self.following else self.assigned or self.current or self.last
         return task.group if task else ""
 

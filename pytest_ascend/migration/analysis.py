@@ -129,7 +129,7 @@ class Analysis:
 
     @property
     def blocking(self) -> tuple[Operator, ...]:
-        """Operators that raise, then those that fall back, costliest first."""
+        """Return operators that raise, then those that fall back, costliest first."""
         bad = [each for each in self.operators if each.standing in (FALLBACK, MISSING)]
         return tuple(sorted(bad, key=lambda each: (each.standing == FALLBACK, -each.moved_bytes, -each.all_calls)))
 

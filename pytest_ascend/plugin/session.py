@@ -92,7 +92,7 @@ class RunSetup:
 
     @property
     def ranks(self) -> int:
-        """How many ranks distributed cases run on: one for each card of the run; 0 with one card.
+        """Return how many ranks distributed cases run on: one for each card of the run; 0 with one card.
 
         The user may ask for another number; an emulated device has its own number of ranks.
         """
@@ -106,7 +106,7 @@ class RunSetup:
 
     @property
     def expected_by(self) -> tuple[Path, ...]:
-        """Files of known deviations: the bundled one, then the user's."""
+        """Return the files of known deviations: the bundled one, then the user's."""
         bundled = folder("baselines") / expectations.NAME
         return (bundled, *self.options.expectations) if bundled.exists() else self.options.expectations
 
@@ -150,12 +150,12 @@ class RunRecorder:
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """The doctor's findings on the machine before the run."""
+        """Return the doctor's findings on the machine before the run."""
         return examine(this_machine(limit_s=PATIENT_S))
 
     @property
     def page(self) -> Path:
-        """The path of the report."""
+        """Return the path of the report."""
         return self.setup.options.report / PAGE
 
     @property
