@@ -40,7 +40,7 @@ def emulated_cann() -> Path:
     """Return the folder of the compiled emulated CANN (laid out as ``ASCEND_HOME_PATH``), compiling it at first use.
 
     Raises EmulatorUnavailable without torch_npu, without a C compiler, if the cache cannot be written, or if this
-    torch_npu cannot be loaded beside this torch.
+    torch_npu cannot be loaded with this torch.
     """
     libraries = torch_npu_libraries()
     wanted = os.environ.get("CC")

@@ -93,7 +93,7 @@ def checked(text: str) -> str:
 def checked_cann(text: str) -> str:
     """Return a release of CANN; for an empty text, the one that fits the installed torch_npu.
 
-    Raises UsageError for a text that is not a release, such as 8.1: CANN and torch_npu count 8.1.RC1 and 8.5.0.
+    Raises UsageError for a text that is not a release, such as 8.1: releases are named 8.1.RC1 and 8.5.0.
     """
     if not text:
         try:

@@ -165,7 +165,7 @@ _in_half = _through(torch.float16, torch.float32)
 _in_32_bits = _through(torch.int32, torch.int64)
 
 
-# --- ways to make a body wrong ---
+# --- functions that make a body wrong ---
 
 
 def instead(wrong: Callable[..., Any], *changes: Change) -> Callable[[Body], Body]:

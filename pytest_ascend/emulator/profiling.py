@@ -21,7 +21,7 @@ PROGRAM = Path("tools/profiler/bin/msprof")
 BESIDE = Path("tools/profiler/profiler_tool/analysis/msprof/msprof.py")
 SCRIPT = '#!/bin/sh\nexec "${PYTEST_ASCEND_EMULATED_PYTHON:-python3}" -m pytest_ascend.emulator.profiling "$@"\n'
 _OUTPUT = "mindstudio_profiler_output"
-#: CANN's names of dtypes where they are not torch's in capitals.
+#: CANN's dtype names, unless they are torch's in capitals.
 _TYPES = {"float32": "FLOAT", "bfloat16": "DT_BF16", "float64": "DOUBLE"}
 
 

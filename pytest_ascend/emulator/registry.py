@@ -147,7 +147,7 @@ class Family:
 def _in_float32(signature: Signature, body: Body, *, promoted: bool = False) -> Body:
     """Return the body with half precision computed in float32, and rounded once when it is written.
 
-    Chips do the same; some of torch's CPU kernels round in between.
+    Chips do the same; some of torch's CPU kernels also round intermediate results.
     """
     changed = [i for i, each in enumerate(p for p in signature.parameters if p.is_input) if each.role == "inout"]
 

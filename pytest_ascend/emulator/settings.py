@@ -40,7 +40,7 @@ class EmulatorSettings:
     For unset fields (0 and ""), the environment's variables decide, then the defaults. ``devices``: their number (1 to
     16, default 2). ``memory_bytes``: memory of each device (8 GiB). ``numerics``: exact or chip:SEED, see
     :mod:`pytest_ascend.emulator.chip` (exact). ``cann``: the release that it reports, such as 8.1.RC1 (the one
-    that fits the installed torch_npu). ``chip``: its chip, by full or short name, as 310P (an Ascend910B1).
+    that fits the installed torch_npu). ``chip``: its chip, by full or short name, e.g. 310P (an Ascend910B1).
     ``physical``: the number of each device's card on its machine, as 4,6 for two cards of eight in a container (0, 1,
     ...). ``occupied_bytes``: memory of each device that another process holds (0). ``faults``: see
     :mod:`pytest_ascend.emulator.faults`.

@@ -118,7 +118,7 @@ class Compatibility:
         return any(matches(ops, each) for row in rows for each in row["ops"])
 
     def needs(self, library: str, version: str) -> tuple[Mapping[str, Any], ...]:
-        """Return the rows on a version of a library: each is one release, and what it was released with."""
+        """Return the rows on a version of a library: each has one release and the versions released with it."""
         rows = (row for row in self.data["libraries"] if row["library"] == library)
         return tuple(row for row in rows if row["version"] in ("", version))
 

@@ -206,7 +206,7 @@ def start(main: Callable[[Channel], None]) -> Child:
     parent = os.getpid()
     gc.freeze()  # a collection would copy every inherited page in the child, and visit torch's objects in both
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads take care of themselves
+        warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads handle a fork
         pid = os.fork()
     if not pid:
         os.close(to_parent[0])

@@ -116,7 +116,7 @@ class Supervisor:
             return "; ".join(f"{lane.card.label} is quarantined: {lane.card.quarantined}" for lane in self._lanes)
         return ""
 
-    # --- giving out ---
+    # --- assigning tasks ---
 
     def _feed(self, lane: CardQueue) -> None:
         if lane.card.quarantined or time.monotonic() < lane.not_before:
@@ -189,7 +189,7 @@ class Supervisor:
         self._queue.extendleft(replace(each, alone=False, avoid="") for each in held)
         lane.assigned = lane.current = None
 
-    # --- hearing ---
+    # --- receiving messages ---
 
     def _attend(self, lane: CardQueue, child: Child) -> None:
         code = child.code()  # before reading: the pipe holds all messages of a dead child

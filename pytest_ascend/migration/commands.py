@@ -91,7 +91,7 @@ def census(
 def diff(old: Path, new: Path, as_json: bool) -> None:
     """Show what was gained and lost from the census OLD to the census NEW.
 
-    An operator is lost if it was not left to the CPU in OLD, and in NEW is, or is missing; operators that torch itself
+    An operator is lost if OLD does not leave it to the CPU, and NEW does, or lacks it; operators that torch itself
     removed are listed separately. torch_npu's own operators come first. Exit code 1 if anything was lost.
     """
     before, after = read(old), read(new)

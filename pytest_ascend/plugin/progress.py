@@ -113,7 +113,7 @@ class ProgressLine:
         self._terminal.rewrite(f"{line[: width - 1]}…" if len(line) > width else line, erase=True)
 
     def pytest_sessionfinish(self) -> None:
-        """Print an empty line before what follows."""
+        """Print an empty line after the progress line."""
         if self._is_live and self._progress:
             self._terminal.rewrite("", erase=True)
         self._is_live = False

@@ -1,4 +1,4 @@
-"""One run of ``pytest --ascend`` from its plan to its page, independent of pytest."""
+"""One run of ``pytest --ascend``, from its plan to its report, independent of pytest."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _come_up(device: Device, threads: int, *, deterministic: bool) -> str:
     if deterministic:
         torch.set_deterministic_debug_mode("warn")  # the usual function imports torch's compiler, which takes a second
         # Some cases poison memory to detect reads of it, so deterministic mode must not fill it.
-        if fills := getattr(torch.utils, "deterministic", None):  # torch 2.1 never does
+        if fills := getattr(torch.utils, "deterministic", None):  # torch 2.1 never fills
             fills.fill_uninitialized_memory = False
     try:
         getattr(device, "pin_numerics", dict)()

@@ -105,7 +105,7 @@ class _Dated(Struct, frozen=True):
 
 
 class Header(_Dated, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="header"):
-    """The first line: what computes, and every case that must run.
+    """The first line: the stack under test, and every case that must run.
 
     ``started`` is a time in ISO 8601 with its offset; ``manifest`` has no case twice; ``options`` are all options of
     the run, as builtins. ``doctor`` is empty if it did not run. ``census`` counts operators by namespace

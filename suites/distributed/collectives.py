@@ -254,7 +254,7 @@ def objects(place: Place, how: str) -> dict[str, Any]:
     return {"found": found}
 
 
-# --- expected results, in float64 or integers, from what all ranks send; and their allowed error ---
+# --- expected results, in float64 or integers, from all ranks' inputs; and their allowed error ---
 
 
 #: A rank's input, cached for judges, which must not change it: each of 16 ranks needs the inputs of all ranks.

@@ -53,7 +53,7 @@ def test_data(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Meas
         assert indices(0, skip=2) == [part[6:] for part in first], "what is resumed does not go on where it was"
 
 
-# --- what must be refused: an error on every rank, with HCCL's message, and no result ---
+# --- calls that must be rejected: an error on every rank, with HCCL's message, and no result ---
 
 
 def refused(place: Place, how: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Operators of frameworks' libraries that have a public contract, each with its arguments and its definition.
 
 Sources: vllm-project/vllm-ascend, csrc/torch_binding.cpp and tests/e2e/nightly/single_node/ops at 182b75ea84ff
-(2026-08-22); what was removed before is of the revision before (rotary_embedding: 6c49f95da2, 2026-02-07;
+(2026-08-22); removed operators are from the last revision with them (rotary_embedding: 6c49f95da2, 2026-02-07;
 weak_ref_tensor: f335d75d85, 2026-04-27; get_masked_input_and_mask: b266da5d6c, 2026-07-16).
 sgl-project/sgl-kernel-npu, csrc/pytorch_extensions.cpp and tests/python/sgl_kernel_npu at f425bdf1e191 (2026-08-21).
 """

@@ -152,7 +152,7 @@ class Server:
             made.results = {name: weak(each) for name, each in results.items()}
             made.tasks = [(*task, tuple(map(weak, given))) for *task, given in made.tasks]
 
-    # --- what a server may do wrong ---
+    # --- possible mistakes of a server ---
 
     def padding(self) -> Any:
         return 0.0

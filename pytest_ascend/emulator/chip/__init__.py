@@ -27,7 +27,7 @@ _TABLE: Mapping[str, Callable[[Call, int], Any]] = {**FUNCTIONS, **SUMS, **PRODU
 
 
 class Chip(EagerDispatchMode):
-    """Replaces the functions in the tables, and leaves all others alone."""
+    """Replaces the functions in the tables; all others run unchanged."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ def weight_quant_batch_matmul(
     return made if bias is None else made + bias.double()
 
 
-# --- caches in pages ---
+# --- paged caches ---
 
 
 def scatter_pa_kv_cache(
@@ -174,7 +174,7 @@ def _filled(x: T, rows: int) -> T:
     return torch.cat((x, x.new_zeros(rows - len(x), *x.shape[1:])))
 
 
-# --- attention over chosen keys, and in parts ---
+# --- attention over chosen keys ---
 
 
 def _sequences_of(x: T, layout: str, lengths: Optional) -> list[T]:

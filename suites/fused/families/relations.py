@@ -136,7 +136,7 @@ def _prefill_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _lengths_inputs(make: InputFactory) -> Iterator[Sample]:
-    """Yield lengths around 128, 512 and 2,048 up to 4,096; all sequences begin with other blocks of the same 32."""
+    """Yield lengths around 128, 512 and 2,048 up to 4,096; all sequences begin at different blocks of the same 32."""
     lengths = [1, 127, 129, 511, 513, 2047, 2048, 2049, 4095, 4096]
     table, caches = serving.new_table(make, 1, 32), [make.normal(32, 128, 32) for _ in "kv"]
     tables = torch.cat([table.roll(place, 1) for place in range(len(lengths))])

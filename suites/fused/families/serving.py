@@ -27,7 +27,7 @@ _INF = float("inf")
 _NZ = 29
 
 
-# --- attention over caches in pages ---
+# --- attention over paged caches ---
 
 
 def one_sequence(q: T, k: T, v: T, scale: float, left_out: T | None = None, bias: T | None = None) -> T:
@@ -204,7 +204,7 @@ def _indexer(query: T, key: T, weights: T, count: int) -> T:
 
 def sparse(query: T, key: T, indices: T, query_rope: T, key_rope: T, scale: float) -> T:
     q, k = torch.cat((query, query_rope), -1), torch.cat((key, key_rope), -1)
-    count = k.shape[1] + 1  # with one in which -1 is written
+    count = k.shape[1] + 1  # one extra column, for -1
     left_out = torch.ones(*q.shape[:2], count, dtype=torch.bool)
     left_out = left_out.scatter_(2, indices[:, :, 0].long() % count, value=False)[..., :-1]
     return torch.stack([one_sequence(*each[:3], scale, each[3]) for each in zip(q, k, key, left_out, strict=True)])
