@@ -144,7 +144,7 @@ _LAID: Moves = {
     "none": lambda x: x[:0].view(0, 3),
 }  # fmt: skip
 _SQUARE: Moves = {"a square": lambda x: x.view(6, 6)}
-_KEEPS: Moves = {
+KEEPS: Moves = {
     "clone": torch.clone, "clone, in order": lambda x: x.clone(memory_format=torch.contiguous_format),
     "contiguous": torch.Tensor.contiguous, "half": torch.Tensor.half, "squeeze": torch.squeeze,
     "to": lambda x: x.to(x.device, x.dtype), "to, copied": lambda x: x.to(x.device, copy=True),
@@ -353,7 +353,7 @@ MOVEMENT: Mapping[str, Row] = {
     "gaps": alike(SMOKE, partial(_copies, targets=_GAPS, sources=_GAPS, dtypes=_WITH_CASTS), _OTHER_PLACES),
     "turned": alike(STANDARD, partial(_copies, targets=_ALL, sources=_SOURCES, dtypes=_WITH_CASTS), _OTHER_PLACES),
     "views": alike(STANDARD, partial(kept, moves=_VIEWS, layouts=_SQUARE), "what is written to a view is elsewhere"),
-    "kept": alike(STANDARD, partial(kept, moves=_KEEPS), "a layout, a dtype or memory that is shared is not kept"),
+    "kept": alike(STANDARD, partial(kept, moves=KEEPS), "a layout, a dtype or memory that is shared is not kept"),
     "storages": (STANDARD, _storages),
     "cat": alike(SMOKE, _cat, "tensors are joined or split in another way"),
     "layouts": alike(SMOKE, _layouts, "a copy between views is wrong, or changes what lies around it"),

@@ -68,8 +68,8 @@ def _fills_gaps(usual: Any) -> Any:
 _RUNS: dict[str, Callable[[torch.device], dict[str, Any]]] = {
     "moved": partial(parts.moved, ways=parts.DONE),
     "saved": partial(parts.moved, ways=parts.SAVED),
-    "kept": partial(movement.kept, moves=movement._KEEPS),
-    "saved tensors": partial(movement.kept, moves=movement.SAVED),
+    "kept": partial(movement.kept, moves=movement.KEEPS),
+    "saved tensors": partial(movement.kept, moves=movement.KEEPS),
     "views": partial(movement.kept, moves=movement._VIEWS, layouts=movement._SQUARE),
     "layouts": movement._layouts,
     "gaps": partial(movement._copies, targets=movement._GAPS, sources=movement._GAPS, dtypes=movement._WITH_CASTS),
@@ -121,9 +121,9 @@ def test_a_wrong_front_end_is_seen(
     with monkeypatch.context() as patched:
         patched.setattr(place, name, wrong(getattr(place, name)))
         if (row, name) == ("kept", "half"):
-            patched.setitem(movement._KEEPS, "half", torch.Tensor.half)
+            patched.setitem(movement.KEEPS, "half", torch.Tensor.half)
         if place is movement or name in ("squeeze", "asarray"):
-            patched.setitem(movement._KEEPS, name, getattr(place, name))
+            patched.setitem(movement.KEEPS, name, getattr(place, name))
         found = fetched(_RUNS[row](CPU))
     with pytest.raises(Disagreement):
         AT.same(found, right, "planted")
