@@ -8,17 +8,21 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from .rows import MIB, NOTHING_S, SMOKE, STANDARD, TIMES, At, Row, least_s
 from .soaks import ALL, GRADIENTS, Calls, Kind, Kinds, host_bytes, kinds, of_new_shapes, of_runtime
 from .state import CALLS
 
+#: Calls of 16 MiB, with how many times that each needs at its peak, and keeps for its results.
+Needs: TypeAlias = Mapping[str, tuple[Callable[[], object], float, float]]
 #: Rows of 64 columns; calls that multiply, sort or add in turn, for which others are no measure; those of all dtypes.
 _LARGE, _PRODUCTS = 4096, ("mm", "bmm", "matmul", "addmm", "einsum", "attention", "conv2d")
 _SORTS = ("sort", "scatter", "gather", "multinomial", "topk", "unique", "median", "cumsum, long")
@@ -55,15 +59,26 @@ def _small_calls(at: At) -> None:
     _alike(at, "calls of little", _small(at), times=30)
     x, took = torch.rand(1, 1, device=at.device), least_s(at.wait, lambda: None, 20)
     if at.device.type != "cpu":
-        some, side = lambda: [x.exp() for _ in range(100)], at.backend.Stream()
-        ways: Calls = {"default": some, "again": some, "another": partial(_within, at, side, some)}
-        _alike(at, "calls in another stream", ways)
+
+        def some(x: torch.Tensor = x) -> None:
+            for _ in range(100):
+                torch.empty_like(x).copy_(x.exp())
+
+        with ThreadPoolExecutor(1) as other:
+            ways: Calls = {
+                "the usual stream": some, "another stream": partial(_within, at, at.backend.Stream(), some),
+                "a stream of high priority": partial(_within, at, at.backend.Stream(priority=-1), some),
+                "another thread": lambda: other.submit(some).result(),
+                "the last card": partial(some, x.to(torch.device(at.device.type, at.backend.device_count() - 1))),
+                "a stream for each call": lambda: [_within(at, at.backend.Stream(), x.exp) for _ in range(200)],
+            }  # fmt: skip
+            _alike(at, "calls in other streams, threads and cards", ways, usual_is="the usual stream", times=8)
     at.holds(took <= TIMES * NOTHING_S, f"waiting for a device without work takes {took * 1e3:.3g} ms")
 
 
-def _within(at: At, stream: Any, call: Callable[[], object]) -> None:
+def _within(at: At, stream: Any, call: Callable[[], object]) -> object:
     with at.backend.stream(stream):
-        call()
+        return call()
 
 
 def _small(at: At) -> Calls:
@@ -230,54 +245,77 @@ def _released(at: At) -> None:
         at.holds(lost < 60 * MIB, f"pinned memory is kept: {lost:,} bytes of 120 MiB after host_empty_cache()")
 
 
-def _peaks(at: At) -> None:
-    """Simple calls need room for their result, and hardly more: no second copy."""
+def _needs(at: At, made: Callable[[torch.Tensor], Needs]) -> None:
+    """Calls need room for their results, and hardly more; what nothing refers to any more is free again."""
     backend: Any = at.backend
-    x = torch.ones(16 * MIB // 4, device=at.device)
-    calls: dict[str, tuple[Callable[[], object], float]] = {
-        "add": (lambda: x + 1, 1), "add_": (lambda: x.add_(0), 0), "mul_": (lambda: x.mul_(1), 0),
-        "clone": (x.clone, 1), "relu": (x.relu, 1),
-        "view": (lambda: x.view(512, -1).mT, 0), "contiguous": (x.view(512, -1).mT.contiguous, 1),
-        "sum": (x.sum, 0),
-        "cpu": (x.cpu, 0), "copy_": (lambda: x.copy_(host), 0), "to": (lambda: host.to(at.device), 1),
-        "zeros": (lambda: torch.zeros_like(x), 1),
-        "expand": (lambda: x[:1].expand(len(x)), 0), "cat": (lambda: torch.cat([x, x]), 2),
-        "fill_": (lambda: x.fill_(1), 0), "add of two": (lambda: x + x, 1), "exp": (x.exp, 1),
-        "half": (x.half, 0.5), "where": (lambda: torch.where(is_large, x, x), 1),
-        "index_select": (lambda: x.view(512, -1).index_select(0, rows), 1), "bool": (lambda: x > 0, 0.25),
-        "outer": (lambda: x[:2048, None] * x[None, :2048], 1), "columns": (lambda: x.view(512, -1)[:, ::2].add_(0), 0),
-        "sum of rows": (lambda: x.view(512, -1).sum(0), 0), "expanded sum": (lambda: x[:1].expand(2**22).sum(), 0),
-        "masked_fill_": (lambda: x.masked_fill_(is_large, 1), 0), "softmax": (lambda: x.view(512, -1).softmax(-1), 1),
-        "four in a row": (lambda: x.exp().relu().exp().relu(), 2),
+    for name, (call, needs, keeps) in made(torch.ones(16 * MIB // 4, device=at.device)).items():
+        for pause_s in (0, 0.001, 0.1, 1):  # backward() has a thread of its own, which may free things somewhat later
+            backend.reset_peak_memory_stats()
+            before, result = backend.memory_allocated(), call()
+            time.sleep(pause_s)
+            looks = [backend.max_memory_allocated(), backend.memory_allocated()]
+            del result
+            time.sleep(pause_s)
+            peak, kept, left = ((each - before) / (16 * MIB) for each in (*looks, backend.memory_allocated()))
+            if is_right := needs <= peak <= needs + 0.6 and abs(kept - keeps) < 0.1 and abs(left) < 0.05:
+                break
+        said = f"{name} takes {peak:.2f} times 16 MiB at its peak, not {needs:g}, and keeps {kept:.2f}, not {keeps:g}"
+        at.holds(is_right, f"{said}; {left:.2f} are left when nothing refers to it")
+
+
+def _simple(x: torch.Tensor) -> Needs:
+    host, rows, is_large = x.cpu(), torch.arange(512, device=x.device), x > 0
+    return {
+        "add": (lambda: x + 1, 1, 1), "add_": (lambda: x.add_(0), 0, 0), "mul_": (lambda: x.mul_(1), 0, 0),
+        "clone": (x.clone, 1, 1), "relu": (x.relu, 1, 1), "half": (x.half, 0.5, 0.5), "item": (x.exp()[9].item, 0, 0),
+        "view": (lambda: x.view(512, -1).mT, 0, 0), "contiguous": (x.view(512, -1).mT.contiguous, 1, 1),
+        "cpu": (x.cpu, 0, 0), "copy_": (lambda: x.copy_(host), 0, 0), "to": (lambda: host.to(x.device), 1, 1),
+        "sum": (x.sum, 0, 0), "zeros": (lambda: torch.zeros_like(x), 1, 1), "cat": (lambda: torch.cat([x, x]), 2, 2),
+        "expand": (lambda: x[:1].expand(len(x)), 0, 0), "add of two": (lambda: x + x, 1, 1), "exp": (x.exp, 1, 1),
+        "where": (lambda: torch.where(is_large, x, x), 1, 1), "bool": (lambda: x > 0, 0.25, 0.25),
+        "index_select": (lambda: x.view(512, -1).index_select(0, rows), 1, 1), "fill_": (lambda: x.fill_(1), 0, 0),
+        "outer": (lambda: x[:2048, None] * x[None, :2048], 1, 1), "a part": (lambda: (x + 1)[:9], 1, 1),
+        "columns": (lambda: x.view(512, -1)[:, ::2].add_(0), 0, 0), "out=": (lambda: torch.add(x, 0, out=x), 0, 0),
+        "masked_fill_": (lambda: x.masked_fill_(is_large, 1), 0, 0), "expanded sum": (x[:1].expand(2**22).sum, 0, 0),
+        "sum of rows": (lambda: x.view(512, -1).sum(0), 0, 0), "softmax": (lambda: x.view(512, -1).softmax(-1), 1, 1),
+        "four in a row": (lambda: x.exp().relu().exp().relu(), 2, 1),
+        "what is so already": (lambda: [x.contiguous(), x.float(), x.to(x.device), x.reshape(4, -1)], 0, 0),
+        "memory given up": (lambda: [y := x + 1, y.untyped_storage().resize_(0)], 1, 0),
+        "memory had again": (lambda: [y := x + 1, *map(y.untyped_storage().resize_, (0, 16 * MIB))], 1, 1),
     }  # fmt: skip
-    host, rows, is_large = x.cpu(), torch.arange(512, device=at.device), x > 0
-    for name, (call, results) in calls.items():
-        backend.reset_peak_memory_stats()
-        before = backend.memory_allocated()
-        call()
-        peak = (backend.max_memory_allocated() - before) / (16 * MIB)
-        said = f"{name} of 16 MiB needs {peak:.2f} times that at its peak; its result {results:g}"
-        at.holds(results <= peak <= results + 0.6, said)
-    needs = {}
-    for name in ("kept", "computed again"):
-        y = x[: MIB // 4].clone().requires_grad_()
-        backend.reset_peak_memory_stats()
-        before = backend.memory_allocated()
-        _deep(y) if name == "kept" else checkpoint(_deep, y, use_reentrant=False)
-        needs[name] = backend.max_memory_allocated() - before
-    at.holds(needs["computed again"] < needs["kept"] / 2, f"checkpoint saves no memory: {needs}")
-    y = x[: MIB // 4].clone().requires_grad_()
-    before, loss = backend.memory_allocated(), _deep(y).sum()
-    kept = backend.memory_allocated() - before
-    backend.reset_peak_memory_stats()
-    torch.autograd.backward(loss)
-    peak, left = (each() - before for each in (backend.max_memory_allocated, backend.memory_allocated))
-    said = f"of {kept:,} bytes kept for gradients {left:,} stay, at the peak {peak:,}"
-    at.holds(left <= 2 * MIB and peak <= kept + 4 * MIB, f"backward() does not free what it has used: {said}")
-    with torch.no_grad():
-        backend.reset_peak_memory_stats()
-        before, y = backend.memory_allocated(), _deep(y)
-        at.holds(backend.max_memory_allocated() - before <= 4 * MIB, "without gradients, intermediate results are kept")
+
+
+def _trained(x: torch.Tensor) -> Needs:
+    """Return calls of a parameter that has a gradient or gets one, and of a chain of sixteen sines, a MiB each."""
+
+    def weight(rows: int = 1) -> nn.Parameter:
+        return nn.Parameter(x.view(rows, -1).clone())
+
+    def after(call: Callable[[nn.Parameter], object], times: int = 1) -> object:
+        parameter = weight()
+        for _ in range(times):
+            torch.autograd.backward((parameter * 2).sum())
+        return parameter, call(parameter)
+
+    back, chain = torch.autograd.backward, x[: MIB // 4].clone().requires_grad_()
+    autocast, sgd = torch.autocast(x.device.type, torch.float16), partial(torch.optim.SGD, lr=0.5, momentum=0.5)
+    return {
+        "a chain": (lambda: _deep(chain), 1, 1), "no_grad": (lambda: torch.no_grad()(_deep)(chain), 0.1, 0.06),
+        "checkpoint": (lambda: checkpoint(_deep, chain, use_reentrant=False), 0.1, 0.06),
+        "grad of a chain": (lambda: torch.autograd.grad(_deep(chain).sum(), chain), 1, 0.06),
+        "backward()": (lambda: [loss := weight().exp().sum(), back(loss)], 3, 2),
+        "backward(retain_graph=True)": (lambda: [loss := weight().exp().sum(), back(loss, retain_graph=True)], 3, 3),
+        "detach": (lambda: weight().exp().detach(), 2, 1), "a gradient": (lambda: after(id), 2, 2),
+        "autocast": (lambda: autocast(F.linear)(x[:2048], weight(2048)).detach(), 1.5, 0),
+        "a second gradient": (lambda: after(id, times=2), 3, 2),
+        "load_state_dict": (lambda: after(lambda each: nn.ParameterList([each]).load_state_dict({"0": x[None]})), 2, 2),
+        "zero_grad()": (lambda: after(lambda each: sgd([each]).zero_grad()), 2, 1),
+        "zero_grad() of a module": (lambda: after(lambda each: nn.ParameterList([each]).zero_grad()), 2, 1),
+        "zero_grad(set_to_none=False)": (lambda: after(lambda each: sgd([each]).zero_grad(set_to_none=False)), 2, 2),
+        "a step": (lambda: after(lambda each: [optimizer := sgd([each]), optimizer.step()]), 3, 3),
+        "clip_grad_norm_": (lambda: after(lambda each: nn.utils.clip_grad_norm_([each], 1.0)), 2, 2),
+        "to the host": (lambda: after(lambda each: nn.ParameterList([each]).cpu()), 2, 0),
+    }  # fmt: skip
 
 
 def _deep(x: torch.Tensor) -> torch.Tensor:
@@ -350,6 +388,7 @@ COSTS: Mapping[str, Row] = {
     "products-float16": _row("products in float16", _IN_FLOAT16, STANDARD, usual_is="mm in float32"),
     "products-bfloat16": _row("products in bfloat16", _IN_BFLOAT16, STANDARD, usual_is="mm in float32"),
     "release": (SMOKE, _released),
-    "peaks": (SMOKE, _peaks),
+    "peaks": (SMOKE, partial(_needs, made=_simple)),
+    "peaks-gradients": (STANDARD, partial(_needs, made=_trained)),
     "blocks": (STANDARD, _blocks),
 }

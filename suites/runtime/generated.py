@@ -38,7 +38,8 @@ class _OverStreams:
     def __init__(self, at: At, seed: int) -> None:
         self.at, self.chance, self.steps = at, Chance(f"generated/streams/{seed}"), list[str]()
         new = at.backend.Stream
-        self.streams = (at.backend.current_stream(), new(), new(priority=-1), new())
+        more = 35 if seed % 4 == 1 else 3  # more than there are
+        self.streams = (at.backend.current_stream(), *(new(priority=-(each % 2)) for each in range(more)))
         self.done = [0] * len(self.streams)
         self.seen = [[0] * len(self.streams) for _ in self.streams]
         self.count = 2**18 + 3 if seed % 4 == 3 else COUNT  # of a MiB and more, which allocators keep apart

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -173,20 +172,15 @@ def kept(device: torch.device, moves: Moves, layouts: Moves = _LAID) -> dict[str
 
 
 def _storages(at: At) -> None:
-    """Memory that is given up, as sharded trainings do, is free; had again, it holds what is written."""
-    backend: Any = at.backend
-    gc.collect()
-    backend.empty_cache()  # what other streams have used is given back now
-    x, before = numbered(MIB).to(at.device), backend.memory_allocated()
+    """Memory that is given up, as sharded trainings do, and had again holds what is written."""
+    x = numbered(MIB).to(at.device)
     view, storage = x[3:].view(-1)[::2], x.untyped_storage()
     size = storage.nbytes()
     storage.resize_(0)
-    given_up = before - backend.memory_allocated()
     storage.resize_(size)
     x.copy_(numbered(MIB, 5))
     there = x.cpu()
     asked = {
-        "resize_(0) does not free memory": 0 <= given_up - size <= 4096 >= abs(before - backend.memory_allocated()),
         "nbytes() or data_ptr() are wrong": storage.nbytes() == size and storage.data_ptr() == x.data_ptr() != 0,
         "a view is not of the memory had again": torch.equal(view.cpu(), there[3::2]),
         "resize_() that grows loses numbers": torch.equal(x[:9].clone().resize_(99)[:9].cpu(), there[:9]),

@@ -16,10 +16,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators.calling import on_tensors, tensors
-
-from .rows import BUSY_S, SMOKE, STANDARD, At, Row, T, deterministic, early, forked, numbered
-from .state import CALLS, computed
+from .rows import BUSY_S, SMOKE, STANDARD, At, Row, T, early, forked, numbered
 
 COUNT = 4099
 #: Seconds after which an event that does not happen is given up.
@@ -109,19 +106,39 @@ def _in_order(at: At, count: int = COUNT, steps: int = 20) -> None:
             before = stream.record_event()
             is_busy = not before.query()
             x.copy_(source, non_blocking=True)
-            held.append(is_busy and before.query())
             y = x * 2
             for step in range(steps):
                 y.add_(step).mul_(3).remainder_(0x1000000)
             x.zero_()
             target.copy_(y, non_blocking=True)
             y.fill_(7)
+            held.append(is_busy and before.query())
         at.backend.synchronize()
         wanted = numbered(count, 5) * 2
         for step in range(steps):
             wanted.add_(step).mul_(3).remainder_(0x1000000)
         at.same(target.clone(), wanted, "copies and kernels of one stream are not carried out in their order")
-    at.holds(not all(held), "a copy from pinned memory that need not block holds the program up")
+    at.holds(not all(held), "copies from or to pinned memory that need not block, or kernels, hold the program up")
+
+
+def _in_use(at: At) -> None:
+    """Memory that is given up is not used again before a stream that reads it is done."""
+    side = at.backend.Stream()
+    for turn in range(4):
+        x = numbered(COUNT, 3).to(at.device)
+        at.wait()
+        at.busy()
+        time.sleep(1.5 * BUSY_S)  # a stream may begin its work somewhat late: this one before the other
+        with at.backend.stream(side):
+            for _ in range(3):
+                at.busy()
+            y = x * 2
+        x[9 * (turn % 2) :].record_stream(side)
+        del x
+        _ = [torch.full((COUNT,), -1, dtype=torch.int32, device=at.device) for _ in range(9)]
+        at.wait()
+        cause = "memory is used again while a stream reads it, as record_stream() told of the tensor or a part of it"
+        at.same(y.cpu(), numbered(COUNT, 3) * 2, cause)
 
 
 def _by_event(at: At, first: Any, second: Any) -> None:
@@ -141,6 +158,15 @@ def _by_event_reused(at: At, first: Any, second: Any) -> None:
     event.record(second)
 
 
+def _by_many_events(at: At, first: Any, second: Any) -> None:
+    """Wait for many events, of which one, behind others, is late, and one was never recorded."""
+    late, never = first.record_event(), at.backend.Event()
+    never.synchronize()
+    at.holds(never.query(), "an event that was never recorded is not over")
+    for each in (*(second.record_event() for _ in range(17)), late, *(late for _ in range(23)), never):
+        second.wait_event(each)
+
+
 def _by_plain_event(at: At, first: Any, second: Any) -> None:
     """Use the event of all devices, which torch has since 2.6, with this device's streams."""
     event = torch.Event(at.device) if hasattr(torch, "accelerator") else at.backend.Event()
@@ -153,6 +179,7 @@ ORDERS: Mapping[str, tuple[Callable[[At, Any, Any], None], str]] = {
     "wait-stream": (lambda _, a, b: b.wait_stream(a), "Stream.wait_stream() does not wait for the other stream's work"),
     "wait-event": (_by_event, "Event.wait() does not have the current stream wait for what it was recorded after"),
     "plain-event": (_by_plain_event, "Stream.wait_event() does not wait for a torch.Event"),
+    "many-waits": (_by_many_events, "of many events that a stream waits for, one of which is late, not all count"),
     "event-again": (_by_event_reused, "an event that is recorded again loses what is waited for"),
 }
 
@@ -197,29 +224,6 @@ def _waits_apart(at: At) -> None:
     at.holds(not all(held), "to wait for a quiet stream, or for an event, is to wait for other or later work, too")
 
 
-def _many_waits(at: At) -> None:
-    """Several streams wait for one event, and each for many events, of which one, the first or a later one, is late."""
-    busy, idle, *others = (at.backend.Stream() for _ in range(5))
-    x, found = torch.zeros(COUNT, dtype=torch.int32, device=at.device), []
-    at.backend.synchronize()
-    event, over, never = at.backend.Event(), [idle.record_event() for _ in range(40)], at.backend.Event()
-    never.synchronize()
-    at.holds(never.query(), "an event that was never recorded is not over")
-    with at.backend.stream(busy):
-        at.busy()
-        x.add_(1)
-        event.record(busy)
-    for place, stream in enumerate(others):
-        for each in (*over[: 17 * place], event, *over[17 * place :], never):
-            stream.wait_event(each)
-    for stream in others:
-        with at.backend.stream(stream):
-            found.append(x * 2)
-    at.backend.synchronize()
-    cause = "of several streams that wait for one event, or several events that one waits for, not all count"
-    at.same([each.cpu() for each in found], [torch.full((COUNT,), 2, dtype=torch.int32)] * 3, cause)
-
-
 def _deep(at: At, tasks: int = 600) -> None:
     """So many tasks wait in a stream: all are carried out, and an event behind them is over after them.
 
@@ -248,23 +252,6 @@ def _deep(at: At, tasks: int = 600) -> None:
     at.same(torch.stack(small).cpu(), torch.stack([numbers, -numbers], 1), cause)
 
 
-def _fork_and_join(at: At) -> None:
-    """Work in more streams than there are, of all priorities, which is waited for."""
-    whole = torch.zeros(35, COUNT, dtype=torch.int32, device=at.device)
-    streams = [at.backend.Stream(priority=-(i % 2)) for i in range(len(whole))]
-    for number, stream in enumerate(streams):
-        stream.wait_stream(at.backend.current_stream())
-        with at.backend.stream(stream):
-            if number in (0, 7, 33):
-                at.busy()
-            whole[number] = numbered(COUNT, number).to(at.device, non_blocking=True)
-            whole[number] += 1
-    for stream in streams:
-        at.backend.current_stream().wait_stream(stream)
-    wanted = torch.stack([_wanted(each) for each in range(len(whole))])
-    at.same((whole * 2).cpu(), wanted * 2, "a stream does not wait for all streams that it was told to wait for")
-
-
 def _source_changed(at: At) -> None:
     """What a call reads of the host may change once it has returned, and so may what a copy to the host has read."""
     x = torch.arange(64.0, device=at.device).view(8, 8)
@@ -274,6 +261,7 @@ def _source_changed(at: At) -> None:
         "foreach": lambda n, *_: torch._foreach_mul([x], n)[0], "getitem": lambda _, i, *__: x[i],  # noqa: SLF001
         "index_put": lambda _, i, *__: x.index_put((i,), x[0]), "mask": lambda _, __, m, ___: x[m],
         "to": lambda *given: given[-1].to(at.device), "copy_": lambda *given: x.new_empty(COUNT).copy_(given[-1]),
+        "to, non_blocking": lambda *given: given[-1].to(at.device, non_blocking=True),
     }  # fmt: skip
     for name, call in calls.items():
         # The number has a place in memory of its own, which is not the first.
@@ -304,7 +292,7 @@ def _pinned(at: At, names: Iterable[str], *dtypes: torch.dtype) -> None:
     for turn, (name, dtype) in enumerate(product((*names, *names), dtypes)):
         given = numbered(2 * COUNT if turn % 2 else 2**19 + 6, turn).view(-1, 2) % 2**20
         source, target = given.pin_memory(), torch.full(given.shape, -1, dtype=dtype).pin_memory()
-        at.holds(source.is_pinned() and not source.clone().is_pinned(), "is_pinned() is wrong")
+        at.holds(source[1:].is_pinned() and not source.clone().is_pinned(), "is_pinned() is wrong")
         with forked(at.backend, at.backend.Stream() if turn % 3 else at.backend.current_stream()):
             at.busy()
             found = _PINNED[name](source).to(last if turn % 4 == 3 else at.device, dtype, non_blocking=True)
@@ -318,26 +306,6 @@ def _pinned(at: At, names: Iterable[str], *dtypes: torch.dtype) -> None:
         said = f"a copy of {dtype}, {name}, {{}} pinned memory is not made in its order, or what it reads is used again"
         at.same(found.cpu(), _PINNED[name](given).to(dtype), said.format("from"))
         at.same(target[:-3].clone(), given[3:].to(dtype), said.format("to"))
-
-
-def _two_at_once(at: At) -> None:
-    """Kernels that need room of their own run in two streams at the same time."""
-    names = ("mm", "sort", "topk", "cumsum", "conv1d", "softmax", "nonzero", "index_select", "gather")
-    x = [torch.sin(numbered(64 * 33, i).float()).view(33, 64).to(at.device) for i in range(2)]
-    with deterministic():
-        wanted = [{name: computed(CALLS[name], each) for name in names} for each in x]
-        streams = [at.backend.Stream() for _ in x]
-        at.backend.synchronize()
-        for name in names:
-            found: list[list[Any]] = [[], []]
-            for turn, place in product(range(6), range(2)):
-                with at.backend.stream(streams[place]):
-                    if not turn:
-                        at.busy()
-                    found[place].append(tensors(CALLS[name](x[place])))
-            at.backend.synchronize()
-            cause = f"{name}, in two streams at once, gives another result than alone"
-            at.same(on_tensors(T.cpu, found), [[each[name]] * 6 for each in wanted], cause)
 
 
 def _elapsed(at: At, slept_s: float = 0.0) -> None:
@@ -410,14 +378,14 @@ def _backward(at: At) -> None:
         with at.backend.stream(side):
             at.busy()
             product = weight * turn
-            loss = product.sum()
         product.register_hook(lambda _: seen.add(at.backend.current_stream() == side))  # type: ignore[no-untyped-call]
-        torch.autograd.backward(loss)
+        at.busy()
+        torch.autograd.backward(product, torch.full((COUNT,), 3.0, device=at.device))
         is_old = not hasattr(torch, "accelerator")  # torch_npu 2.1 calls them on the default stream
         at.holds(is_old or seen == {True}, "a hook is called on another stream than that of its forward pass")
         assert weight.grad is not None
         found = weight.grad * 2
-        at.same(found.cpu(), torch.full((COUNT,), 2.0 * turn), "gradients are read before the stream computes them")
+        at.same(found.cpu(), torch.full((COUNT,), 6.0 * turn), "gradients are read before a stream computes them")
     weight.grad, sides = torch.zeros_like(weight), [at.backend.Stream() for _ in range(3)]
     for turn in range(1, 3):
         with forked(at.backend, sides[0]):
@@ -471,14 +439,12 @@ STREAMS: Mapping[str, Row] = {
     "blocking-copy": (STANDARD, _blocking_copy),
     "order": (SMOKE, _in_order),
     "order-large": (STANDARD, partial(_in_order, count=2**20 + 3, steps=1)),
-    **{name: (STANDARD, partial(_across, way=name)) for name in ORDERS},
-    "many-waits": (SMOKE, _many_waits),
+    **early({name: partial(_across, way=name) for name in ORDERS}, "many-waits"),
     "deep": (SMOKE, _deep),
     "deeper": (STANDARD, partial(_deep, tasks=10_007)),
     "source-changed": (SMOKE, _source_changed),
-    "two-at-once": (STANDARD, _two_at_once),
     "waits-apart": (SMOKE, _waits_apart),
-    "fork-join": (SMOKE, _fork_and_join),
+    "in-use": (SMOKE, _in_use),
     "pinned-memory": (SMOKE, lambda at: _pinned(at, ("a part", "with gaps"), torch.int32)),
     "pinned-more": (STANDARD, lambda at: _pinned(at, _PINNED, torch.int32, torch.float32)),
     "elapsed-time": (SMOKE, _elapsed),
