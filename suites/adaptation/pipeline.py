@@ -1,8 +1,7 @@
 """Input pipelines, and augmentation of images (N, 3, H, W) with values in [0, 1].
 
-In a pipeline, tensors depend on the sample alone, not on the workers or their number. Augmentation follows the
-definitions of torchvision.transforms.v2, in torch alone: the same lines run on a device and, in float64, on the CPU as
-the reference.
+In a pipeline, tensors depend on the sample alone, not on workers or their number. Augmentation is defined as in
+torchvision.transforms.v2, in torch alone: the same lines run on a device and, in float64, on the CPU as the reference.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Decoders as functions of weights that have transformers' names: one set of parts, and a table of architectures.
 
-Sources: transformers 5.24 for names and order of operations (models qwen3, qwen3_moe, deepseek_v3, deepseek_v32,
-qwen3_next, internvl); DeepSeek-AI, "DeepSeek-V3 technical report", 2024, section 2.2, for the head that drafts, with
-the names of its checkpoint; B. Peng et al., "YaRN", 2023, for scaled positions; S. Yang et al., "Gated delta
-networks", ICLR 2025.
+Sources: transformers 5.24 for names and order of operations (qwen3, qwen3_moe, deepseek_v3, deepseek_v32, qwen3_next,
+internvl); DeepSeek-AI, "DeepSeek-V3 technical report", 2024, section 2.2, for the drafting head and its checkpoint's
+names; B. Peng et al., "YaRN", 2023, for scaled positions; S. Yang et al., "Gated delta networks", ICLR 2025.
 """
 
 from __future__ import annotations

@@ -237,9 +237,8 @@ def computed(model: str, way: str, dtype: torch.dtype, device: torch.device) -> 
 def alone_and_in_a_batch(model: str, way: str, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, bool]:
     """Return each text's logits in a batch and alone, and whether CANN promises equal bits for the longest text.
 
-    Determinism is requested. The longest text comes first and has no padding, for which nothing is promised. Source:
-    torch_npu.npu.set_deterministic_level in the documentation of Ascend/op-plugin, 517f2e7d (2026-08-21): level 3, of
-    CANN since 9.2.0.
+    Determinism is requested. The longest text comes first: nothing is promised for padding. Source: Ascend/op-plugin
+    517f2e7d (2026-08-21), documentation of torch_npu.npu.set_deterministic_level: level 3, since CANN 9.2.0.
     """
     before: Any = torch.get_deterministic_debug_mode()
     backend, is_promised = getattr(torch, device.type), False

@@ -1,9 +1,8 @@
 """ResNet50 and vision transformers, frozen: the goldens of the first and of ViT-B/16 must stay valid.
 
-K. He et al., "Deep residual learning for image recognition", CVPR 2016, with the stride of a stage in its 3x3
-convolution, as is usual today; A. Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021: twelve pre-norm
-encoder layers over 196 patches and a class token. Parameters have the names and shapes of torchvision's ``resnet50``
-and ``vit_b_16``.
+K. He et al., "Deep residual learning for image recognition", CVPR 2016, with a stage's stride in its 3x3 convolution,
+as usual today; A. Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021: twelve pre-norm encoder layers over
+196 patches and a class token. Parameters have the names and shapes of torchvision's ``resnet50`` and ``vit_b_16``.
 """
 
 from __future__ import annotations

@@ -45,8 +45,7 @@ def short(tensor: Tensor) -> Tensor:
 def one_pass(variant: Variant, model: nn.Module, device: torch.device) -> Observed:
     """Run ``model`` forward and backward; return "forward", "loss", "layers" and "gradients". The model is changed.
 
-    It computes in the dtype of its parameters; "layers" has fingerprints of every module's output, in the order of
-    completion.
+    It computes in its parameters' dtype; "layers" has fingerprints of every module's output, in order of completion.
     """
     dtype = next(model.parameters()).dtype
     autocast = None if dtype is torch.float64 else MODES[variant.mode].autocast

@@ -1,7 +1,6 @@
 """Settings that change numbers, each judged by what it promises; and every input of a format in one call.
 
-After a setting float32 is float32 again. Of every input, the largest error of a function is judged, or what has only
-one right result.
+After a setting float32 is float32 again. For every input, a function's largest error or only right result is judged.
 """
 
 from __future__ import annotations

@@ -267,9 +267,8 @@ def _can_grow(sample: Sample) -> bool:
     return factor is None or is_continuous or float(factor).is_integer()
 
 
-#: Dtypes with generated calls at level smoke, and the triples of calls made in them: developers wait for this level
-#: after each change. In triple 7, each call meets most conditions on sizes at once; in five dtypes it shows more than
-#: other triples do in three.
+#: Dtypes with generated calls at level smoke, for which developers wait after each change, and their triples of calls.
+#: In triple 7, each call meets most conditions on sizes at once; in five dtypes it shows more than others in three.
 AT_SMOKE = {"float32": (0, 4, 7), "bfloat16": (1, 7), "float16": (7,), "int32": (7,), "int64": (7,)}
 #: The further triples of level standard, and their number at full. Triples 1, 4 and 5 add little. For operators with
 #: rare kernels two dtypes alternate, the first with even triples. Of 636 planted faults, level standard noticed 600 so,

@@ -1,7 +1,6 @@
 """Templates of generated calls for recorded operators, in kernels and sizes that no recorded call has.
 
-Recorded calls are few and small: unrelated sizes are often equal in them, and cannot change separately. Here all sizes
-are different.
+Recorded calls are few and small: unrelated sizes are often equal and cannot change separately. Here all sizes differ.
 """
 
 from __future__ import annotations
