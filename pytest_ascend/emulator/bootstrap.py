@@ -38,8 +38,7 @@ def is_active() -> bool:
 def environment(settings: EmulatorSettings = DEFAULTS) -> dict[str, str]:
     """Return the variables that make a process and its children use the emulated CANN, compiling it at first use.
 
-    Raises EmulatorUnavailable as :func:`pytest_ascend.emulator.build.emulated_cann` does, UsageError for invalid
-    settings.
+    Raises EmulatorUnavailable like :func:`pytest_ascend.emulator.build.emulated_cann`, UsageError for invalid settings.
     """
     from pytest_ascend.emulator.build import emulated_cann  # noqa: PLC0415  (only to compile)
     from pytest_ascend.emulator.choices import RECOVERING  # noqa: PLC0415  (not light)

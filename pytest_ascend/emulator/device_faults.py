@@ -76,8 +76,7 @@ class DeviceFault:
     ``operator`` is CANN's name without "aclnn", "" for any; ``numel`` the number of elements of one of its tensors, 0
     for any; ``device`` its index, -1 for all. The fault happens after the first ``after`` matching calls, ``times``
     times (0: each time), and with ``once`` only in the process that creates that file. ``rate`` is the share of calls
-    that are hit; ``share`` the time added, relative to the operator's own; ``seconds``, ``by`` and ``gil`` are settings
-    of some kinds.
+    hit; ``share`` the time added, relative to the operator's; ``seconds``, ``by`` and ``gil`` are for some kinds.
     """
 
     kind: str

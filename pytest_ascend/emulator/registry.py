@@ -89,8 +89,7 @@ class Kernel:
     """An operator and the function that computes it.
 
     ``body`` takes the inputs in order (``in`` and ``inout``) and returns the outputs in order; without outputs, it
-    changes its ``inout`` arguments. With ``into``, the body also takes ``out=`` and writes there itself, which saves a
-    copy.
+    changes its ``inout`` arguments. With ``into``, the body also takes ``out=`` and writes there, which saves a copy.
     """
 
     signature: Signature

@@ -20,9 +20,8 @@ GB = 2**30
 class Family:
     """Chips that compute alike.
 
-    ``pattern`` matches their SoC names. ``kernels`` is the folder of CANN's compiled operators for them. ``halves``:
-    float32 convolutions and matrix products run in float16 by default. ``saturates``: infinities become the largest
-    number.
+    ``pattern`` matches their SoC names. ``kernels`` is CANN's folder of their compiled operators. ``halves``: float32
+    convolutions and matrix products run in float16 by default. ``saturates``: infinities become the largest number.
     """
 
     name: str

@@ -86,7 +86,6 @@ def _by_rule(code: str) -> Code | None:
     return None
 
 
-#: Every code by number or name: with a meaning of ours, or else its official name. Other codes fall under a rule of the
-#: numbering.
+#: Every code by number or name: with our meaning or else its official name. Other codes follow a rule of the numbering.
 CODES = {each.code: each for each in _official()}
 CODES |= {code: Code(code, says, kind, _DATA["sources"][source]) for code, says, kind, source in _DATA["codes"]}

@@ -1,7 +1,6 @@
 """Versions of every component, each statement with where it was read. A component may have several.
 
-Nothing is imported, and only npu-smi is started: versions are in files, and a broken component must not be loaded to be
-identified.
+Nothing is imported, and only npu-smi started: versions are in files, and identifying a broken part must not load it.
 """
 
 from __future__ import annotations

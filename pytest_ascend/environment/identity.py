@@ -90,8 +90,7 @@ def identities(
     """Return every device that torch sees, by its index.
 
     ``numbers`` are the N of the files /dev/davinciN, sorted; ``npu_smi`` and ``mapped`` are npu-smi's output on all
-    devices (``info`` and ``info -m``). ``physical`` and ``buses`` come from the runtime, by torch's index, and take
-    precedence.
+    devices (``info`` and ``info -m``). ``physical`` and ``buses``, from the runtime by torch's index, take precedence.
     """
     numbers = sorted(numbers)
     count = len(numbers) or len(mapped) or len(npu_smi.chips) or len(physical)

@@ -233,8 +233,7 @@ def this_machine(environ: Mapping[str, str] = os.environ, *, limit_s: float = NP
 def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None) -> Machine:
     """Return a machine with the files below ``root``: a mounted image, a container's file system, a copy.
 
-    ``environ`` are its variables, ``npu_smi`` the output of ``npu-smi info`` there. Permissions are judged for its root
-    user.
+    ``environ`` has its variables, ``npu_smi`` its output of ``npu-smi info``. Permissions are judged for its root user.
     """
     tree = Tree(root)
     active = [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]

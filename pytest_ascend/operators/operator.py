@@ -44,9 +44,8 @@ class Family:
     never_grows: bool = False
     pairs_tensors: bool = False
     pairs_with_itself: bool = False
-    #: Results are sums over windows, whose length does not depend on the input's size; sums as long as an input (of
-    #: products, or of all elements added to one place); or sums of all inputs, with errors relative to the largest
-    #: element.
+    #: Results are sums over windows of a length independent of the input's size; sums as long as an input (of products,
+    #: or of all elements added to one place); or sums of all inputs, with errors relative to the largest element.
     sums_windows: bool = False
     sums_inputs: bool = False
     sums_all: bool = False
@@ -195,8 +194,7 @@ class Operator:
     """One row of a table of operators: bundled, of torch_npu, or of a user.
 
     ``function`` runs on the device. ``inputs`` yields the calls, made with the :class:`InputFactory` passed to it.
-    ``definition`` takes the same arguments and computes the expected result on the CPU in float64; without one,
-    ``function`` does.
+    ``definition``, by default ``function``, computes the expected result from the same arguments on the CPU in float64.
 
     ``dtypes`` are names of torch dtypes. ``exactness`` is MOVE (nothing is computed: results are bit-identical),
     ARITHMETIC (one correct rounding) or FUNCTION (``ulps`` units in the last place); ``exact=True`` is short for MOVE.

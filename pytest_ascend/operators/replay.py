@@ -39,9 +39,8 @@ FORM = 1
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A recorded operator.
 
-    ``function`` is its name ("torch.linalg.det"); ``in_place`` names the variant that changes its first argument, ""
-    if there is none. ``properties`` lists the tested properties of each dtype. ``exactness`` is as in
-    :class:`Operator`.
+    ``function`` is its name ("torch.linalg.det"); ``in_place`` names the variant that changes its first argument, "" if
+    none. ``properties`` lists each dtype's tested properties. ``exactness`` is as in :class:`Operator`.
     """
 
     name: str

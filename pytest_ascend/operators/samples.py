@@ -404,8 +404,7 @@ def addends(*shape: int) -> Values:
 def rising(*shape: int, dim: int = -1, high: int = 1, grad: bool = True) -> Values:
     """Describe integers up to ``high`` along a dimension, the second half negative.
 
-    Their sum is small, while partial sums are as large as half their number: exact in float32, in any order, and wrong
-    if they are kept in 16 bits.
+    Their sum is small, while partial sums reach half their number: exact in float32 in any order, and wrong in 16 bits.
     """
     return Values(shape=shape, kind="rising", low=dim, high=high, grad=grad)
 

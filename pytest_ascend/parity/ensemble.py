@@ -84,8 +84,7 @@ def reference(
     """Compute on the CPU from copies of ``model``: in float64, in its own dtype, and in that with moved weights.
 
     ``exactly`` receives the float64 copy, ``in_dtype`` the others; under ``autocast`` the weights move further. With
-    ``orders``, reference runs in other orders of summation are added: after few steps, moved weights show less than
-    these do.
+    ``orders``, reference runs in other summation orders are added: after few steps, these show more than moved weights.
     """
     by = PERTURBATIONS[autocast]
     moved = (move(copy.deepcopy(model), f"move {number}", by) for number in range(moves))

@@ -122,9 +122,8 @@ def changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]
 def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
     """Yield the optimizer's tensors, named after their parameter; step counters are left out.
 
-    Means of squares are returned as their root, by which a step divides. A gradient that is only rounding error, such
-    as that of the bias of attention's keys, differs by a multiple of the reference runs' error, and its square by the
-    square of that multiple.
+    Means of squares are returned as roots, by which a step divides. A gradient of only rounding error, like that of
+    attention's key bias, differs by a multiple of the reference runs' error, and its square by that multiple squared.
     """
     # For Adam, AMSGrad, RMSprop and Adadelta.
     means_of_squares = {"exp_avg_sq", "max_exp_avg_sq", "square_avg", "acc_delta"}

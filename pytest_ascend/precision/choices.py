@@ -304,8 +304,7 @@ def deciding(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tenso
 class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
     """A context in which operators decide by moved numbers, in one of :data:`BRANCHINGS`.
 
-    ``seen`` are the numbers by which a reference run decided, in order of use, in ``dtype``. Numbers that were exact
-    there are not moved.
+    ``seen`` are the numbers by which a reference run decided, in order of use, in ``dtype``. Exact ones are not moved.
     """
 
     def __init__(self, way: int, dtype: torch.dtype, seen: Sequence[Tensor]) -> None:

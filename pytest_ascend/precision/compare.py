@@ -56,13 +56,12 @@ def compare(
     """Judge ``actual`` against ``expected``; both may be tensors, arrays, numbers, or structures of these.
 
     ``expected`` is a float64 reference (for ``actual`` in any floating-point dtype), or has the dtype required of
-    ``actual``. ``reference_runs`` is the result of a correct implementation (the CPU) for the same inputs in the same
-    dtype, or several of them as a list or :class:`Samples`; a reference of :func:`cpu_reference` includes its own.
-    ``accumulation`` is the number of terms in each sum (1: each element is computed by itself), ``scale`` the usual sum
-    of their magnitudes. With ``branching``, the result is a gradient through ReLU, max pooling or other comparisons,
-    which a correct device may decide otherwise. ``dtype``, ``device``, ``stride`` (True: that of ``expected``) and
-    ``requires_grad`` are what PyTorch promises. ``limits`` replaces numbers of the standard; a looser one needs a
-    ``waiver``, the reason for it.
+    ``actual``. ``reference_runs`` is the result of a correct implementation (the CPU) for the same inputs and dtype, or
+    several as a list or :class:`Samples`; a reference of :func:`cpu_reference` includes its own. ``accumulation`` is
+    the number of terms per sum (1: each element is computed by itself), ``scale`` the usual sum of their magnitudes.
+    With ``branching``, the result is a gradient through ReLU, max pooling or other comparisons, which a correct device
+    may decide otherwise. ``dtype``, ``device``, ``stride`` (True: that of ``expected``) and ``requires_grad`` are what
+    PyTorch promises. ``limits`` replaces numbers of the standard; a looser one needs its reason as ``waiver``.
 
     Never raises for results that differ; raises :class:`UsageError` for inputs that cannot be judged.
     """

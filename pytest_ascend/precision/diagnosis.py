@@ -1,8 +1,7 @@
 """Where the wrong elements are, what that usually means, and whether a known deviation of the chip explains them.
 
-Chip makers document deviations from what PyTorch promises. If a deviation of the chip in use explains a wrong result,
-the judge says so; the verdict stays the same. ``baselines/expectations.json`` lists the chips for which each deviation
-is documented.
+Chip makers document deviations from PyTorch's promises. If one of the chip in use explains a wrong result, the judge
+says so; the verdict stays the same. ``baselines/expectations.json`` lists the chips for which each is documented.
 """
 
 from __future__ import annotations
@@ -323,8 +322,7 @@ SHOWN_AT: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {SATURATES: _finite
 def of_chip() -> tuple[frozenset[str], tuple[str, ...]]:
     """Return how the NPU of this process deviates from what PyTorch promises; nothing without an NPU.
 
-    Returns the deviations documented for the chip (sources: ``docs/expectations.md``), and the names of the settings
-    that allow HF32 at present.
+    Returns the chip's documented deviations (see ``docs/expectations.md``) and the names of settings now allowing HF32.
     """
     npu = getattr(torch, "npu", None) if "torch_npu" in sys.modules else None
     if npu is None or not npu.is_initialized():

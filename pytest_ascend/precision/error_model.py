@@ -83,8 +83,7 @@ def octaves(results: Sequence[Entries], form: Format, lowest: int, length: int) 
 def cancelled(reference_runs: Octaves) -> int:
     """Return how many of the lowest octaves contain only cancellation noise; they are merged.
 
-    A gradient that is exactly zero is only rounding noise in float64: an element's octave then says nothing about its
-    error.
+    An exactly zero gradient is only rounding noise in float64: an element's octave then says nothing about its error.
     """
     count, square = reference_runs.count.sum(axis=0), reference_runs.excess_square.sum(axis=0)
     present = np.flatnonzero(count)

@@ -222,9 +222,8 @@ _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm"}
 class products_in_float32(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
     """A context in which the CPU computes products in float32 and rounds them once, as a cube unit does.
 
-    This applies to dtypes that the CPU would multiply elementwise, which takes up to 70 times as long, and to 16-bit
-    convolutions: oneDNN's (torch 2.13, a CPU with AMX) crash, or read uninitialised memory, where a window covers only
-    padding.
+    This applies to dtypes the CPU would multiply elementwise, in up to 70 times the time, and to 16-bit convolutions:
+    oneDNN's (torch 2.13, a CPU with AMX) crash or read uninitialised memory where a window covers only padding.
     """
 
     def handle(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -288,8 +287,7 @@ class products_in_halves(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
 class cann_formulas(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
     """A context in which the CPU computes by CANN's formulas; ``used`` tells whether it used any.
 
-    For comparisons with stored results, which are PyTorch's, ``on_device`` makes the device compute PyTorch's formula
-    from other operators instead.
+    To compare with stored PyTorch results, ``on_device`` has the device compute PyTorch's formula from other operators.
     """
 
     def __init__(self, *, on_device: bool = False) -> None:

@@ -434,8 +434,7 @@ def _among_equals(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
 def _nearby(func: Any, a: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Decompose a matrix whose elements are changed by up to a rounding of the largest one.
 
-    LAPACK's algorithms, and those of other libraries, give the exact result for such a matrix (LAPACK Users' Guide,
-    chapter 4).
+    Algorithms of LAPACK and other libraries give the exact result for such a matrix (LAPACK Users' Guide, chapter 4).
     """
     if not _order.get() or not a.numel() or not _is_short(a):
         return func(a, *args, **kwargs)

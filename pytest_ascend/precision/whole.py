@@ -60,11 +60,10 @@ def whole(
 ) -> Verdict:
     """Judge a module on ``device``: its outputs, and the gradients of its floating-point inputs and its parameters.
 
-    Gradients start from the output's ``loss`` if it has one, else from fixed random gradients of every output. The
-    model is copied and not changed. Dropout modules are disabled in the copies and named in the verdict. A
-    disagreement's message names the first wrong layer, unless ``locate`` is False. ``canaries`` are planted in results
-    that agree. Raises :class:`UsageError` for anything but a module, and for a model that draws random numbers
-    elsewhere than in dropout.
+    Gradients start from the output's ``loss`` if any, else from fixed random gradients of every output. The model is
+    copied, not changed. Dropout modules are disabled in the copies and named in the verdict. A disagreement's message
+    names the first wrong layer, unless ``locate`` is False. ``canaries`` are planted in results that agree. Raises
+    :class:`UsageError` for anything but a module, and for a model that draws random numbers outside dropout.
     """
     check_module(model, autocast)
     with without_hf32(device) as note:

@@ -1,8 +1,7 @@
 """Sums in other orders and blocks: reductions, and functions that contain them.
 
-The elements along a reduced dimension are read in another order: every b-th one first, then every b-th from the second
-on, like cores that share a dimension. b depends on the seed and the length only, so that a row's result does not depend
-on other rows.
+Elements along a reduced dimension are read in another order: every b-th first, then every b-th from the second on, like
+cores sharing a dimension. b depends only on the seed and the length, so a row's result does not depend on other rows.
 """
 
 from __future__ import annotations

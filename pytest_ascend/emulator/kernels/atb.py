@@ -1,8 +1,7 @@
 """Operations of Ascend Transformer Boost (ATB), which torch_npu calls through the C++ interface of libatb.so.
 
-An operation gets its tensors and the words of its parameter structure, 32 bits each, in the order of ATB's
-``infer_op_params.h``. Caches are (blocks, block, heads, depth); rows of several sequences are concatenated. Masks are
-added to the scores.
+An operation gets tensors and the 32-bit words of its parameter structure, in the order of ATB's ``infer_op_params.h``.
+Caches are (blocks, block, heads, depth); rows of several sequences are concatenated; masks are added to the scores.
 """
 
 from __future__ import annotations

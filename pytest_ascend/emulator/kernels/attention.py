@@ -41,9 +41,8 @@ def attend(
 ) -> tuple[T, T]:  # fmt: skip
     """Attend over (batch, heads, sequence, depth).
 
-    ``mask`` marks masked scores; ``keep`` are dropout's bits, None without it. ``bias`` is added to the scaled scores
-    or, with ``scales_bias``, to the scores before they are scaled. Return the result, and log-sum-exps (batch, heads,
-    sequence) in float32.
+    ``mask`` marks masked scores; ``keep`` are dropout's bits, None without it. ``bias`` is added to the scaled scores,
+    with ``scales_bias`` to the unscaled ones. Return the result, and log-sum-exps (batch, heads, sequence) in float32.
     """
     k, v = _for_all_heads(k, q), _for_all_heads(v, q)
     if _is_for_fused(q, k, v, bias, keep, scales_bias):

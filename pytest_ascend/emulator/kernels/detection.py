@@ -183,8 +183,7 @@ def roi_align(
 def ps_roi_pooling(x: T, rois: T, *, spatial_scale: float, group_size: int, **_: Any) -> T:
     """Pool images over regions: each part is the mean over its pixels of its own channels, 0 if it has none.
 
-    Regions are (m, 5, k) of image, left, top, right and bottom. Source: R-FCN, arXiv:1605.06409, with its published
-    roundings.
+    Regions are (m, 5, k): image, left, top, right, bottom. Source: R-FCN, arXiv:1605.06409, with its roundings.
     """
     mine = x.float().view(len(x), -1, group_size, group_size, *x.shape[-2:])
     made = torch.zeros(rois.shape[0] * rois.shape[2], mine.shape[1], group_size, group_size)

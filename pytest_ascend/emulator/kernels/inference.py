@@ -110,8 +110,7 @@ def fused_infer_attention_score(
 ) -> tuple[T, Optional]:  # fmt: skip
     """Attend in any layout, or ``LAYOUT_LAYOUT`` of queries and result.
 
-    Return the result in the query's dtype and the log-sum-exps: (batch, heads, queries, 1), or (tokens, heads, 1) if
-    sequences are packed.
+    Return the result in the query's dtype and log-sum-exps (batch, heads, queries, 1) or (tokens, heads, 1) if packed.
     """
     of_keys = (keyAntiquantScale, keyAntiquantOffset, keyAntiquantMode)
     of_values = (valueAntiquantScale, valueAntiquantOffset, valueAntiquantMode)
@@ -214,8 +213,7 @@ def ring_attention_update(
 ) -> tuple[T, T, T]:
     """Merge two parts of attention over different keys, by their softmax statistics.
 
-    Statistics are (..., 8), eight equal copies: (batch, heads, length) for layout SBH, (tokens, heads) for TND, where
-    lengths have no effect.
+    Statistics are (..., 8), equal copies: (batch, heads, length) for SBH, (tokens, heads) for TND, ignoring lengths.
     """
     if layout == "TND" != statistics:
         raise NotImplementedError(f"statistics in the layout {statistics} for attention in {layout}: not implemented")

@@ -102,9 +102,8 @@ def bmm(self: T, mat2: T, **out: T) -> T:
 def added_bmm(self: T, left: T, right: T, beta: Any, alpha: Any, cube: int, out: T, *, is_total: bool = False) -> None:
     """Compute ``beta * self + alpha * (left @ right)``, or with the sum of all products, as CANN composes it.
 
-    The product, its sum and ``beta * self`` are rounded before they are added, except bfloat16's ``beta * self`` in the
-    total (SelfMulsBetaProcess, ExecBmmOpV2, ReduceSumOp and Axpy in aclnn_addbmm.cpp and aclnn_baddbmm.cpp, ops-nn
-    e5c3fa93).
+    The product, its sum and ``beta * self`` are rounded before the addition, except bfloat16's ``beta * self`` in the
+    total (SelfMulsBetaProcess, ExecBmmOpV2, ReduceSumOp, Axpy in aclnn_addbmm.cpp, aclnn_baddbmm.cpp, ops-nn e5c3fa93).
     """
     total = left.new_empty((max(left.shape[0], right.shape[0]), left.shape[1], right.shape[2]), dtype=out.dtype)
     product(bmm, left, right, cube, total)
