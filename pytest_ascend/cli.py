@@ -30,8 +30,7 @@ SUBCOMMANDS = {
 }
 
 
-#: Commands that compute on the CPU unless told otherwise: torch_npu, which torch would load by itself, is not needed,
-#: and needs CANN.
+#: Commands that compute on the CPU by default, without torch_npu, which torch would load and which needs CANN.
 ON_THE_CPU = ("accuracy", "add-findings", "check-dump", "upstream")
 
 

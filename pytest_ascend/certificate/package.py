@@ -73,8 +73,7 @@ def refused(
 class Package:
     """A certificate whose files match their signature.
 
-    ``parts`` has the bytes of each part except the log, by name; ``log`` is a copy of the log, which cannot change
-    after the check.
+    ``parts`` has the bytes of each other part, by name; ``log`` is a copy that cannot change after the check.
     """
 
     claims: Mapping[str, Any]

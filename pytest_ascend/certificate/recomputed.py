@@ -1,8 +1,7 @@
 """Recompute a run's description from its log and the release, and compare it with the log.
 
 Each function yields a sentence for every statement of the log that contradicts the rest of the log or the release.
-Plausibility is not judged here: a consistent lie passes, and only re-execution reveals it (docs/certification.md lists
-what a log cannot show).
+Plausibility is not judged: only re-execution reveals a consistent lie (docs/certification.md: what a log cannot show).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """RFC 3161 time-stamps of lines of a run log: an authority certifies when a line, and all lines before it, existed.
 
-The library ``rfc3161-client`` (the extra ``certificate``) creates requests and checks responses; without time-stamps it
-is not needed.
+``rfc3161-client`` (the extra ``certificate``) makes requests and checks responses; only time-stamps need it.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ def _library() -> Any:
 def take(authority: str, line: bytes) -> str:
     """Have an authority stamp a line of a log, and return its response in base64.
 
-    Raises UsageError for an invalid address, or without the library; TimestampError if the authority does not return a
-    time-stamp of this line.
+    Raises UsageError without the library or a valid address, TimestampError unless the authority time-stamps this line.
     """
     if not authority.startswith(("http://", "https://")):
         message = f"{authority!r} is not the address of a time-stamp authority"

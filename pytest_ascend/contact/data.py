@@ -171,9 +171,8 @@ def _codes(kit: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def confirm(data: Mapping[str, Any], baselines: Path, today: date) -> tuple[int, list[str]]:
     """Mark in ``baselines/expectations.json`` what a chip confirmed; return the number of cases, and what to check.
 
-    For each confirmed cause, an entry for the chip with its cases is added after the cause's own. Cases that passed
-    despite an expected deviation are proposed for removal, which a person has to decide. Raises UsageError if the file
-    cannot be read.
+    For each confirmed cause, an entry for the chip with its cases is added after the cause's. Cases that passed despite
+    expected deviations are proposed for removal, which a person decides. Raises UsageError for an unreadable file.
     """
     path, chip = baselines / expectations.NAME, data["chip"]
     if chip["emulated"] or not is_chip(chip["chip"]):

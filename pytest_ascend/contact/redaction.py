@@ -15,8 +15,7 @@ from getpass import getuser
 from pathlib import Path
 from typing import Any
 
-#: Names of persons or machines that equal such a word are only removed from paths and addresses: the kit itself is full
-#: of these words.
+#: The kit is full of these words: names of persons or machines equal to one are only removed from paths and addresses.
 _COMMON = {
     *("admin", "ascend", "build", "bus", "card", "chip", "cpu", "data", "davinci", "device", "docker", "dev", "done"),
     *("driver", "failed", "home", "host", "huawei", "late", "local", "localhost", "model", "node", "npu", "pytest"),

@@ -26,9 +26,8 @@ _NEEDED = ("outcome", "reason", "source", "expires")
 _TEXTS = ("cause", "why", "owner", "says")
 _FLAGS = ("confirmed", "by_design", "optional")
 _MESSAGE = "message"
-#: Sources of derived entries, which decide what explains a case's outcome: torch's dispatcher for missing kernels of
-#: torch_npu, CANN's lists of dtypes for its operators, the judge for numbers that are correct on some chips, and the
-#: outcome's own message.
+#: Sources of derived entries, which decide what explains an outcome: torch's dispatcher for torch_npu's missing
+#: kernels, CANN's dtype lists for operators, the judge for numbers correct on some chips, and the outcome's message.
 SOURCES = ("dispatcher", "dtypes", "numbers", _MESSAGE)
 _KEYS = {*_NEEDED, *_TEXTS, *_FLAGS, *RANGES, "cases", "chips", "devices", "derived"}
 #: Keys of schema 1: one pattern of chips; true or false for emulated or real devices.

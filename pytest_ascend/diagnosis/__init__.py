@@ -25,8 +25,7 @@ from pytest_ascend.environment.codes import (
     codes_in,
 )
 
-#: Kinds whose codes decide over all others in a message, the most particular first: what follows an error is often
-#: a second code of another kind.
+#: Kinds whose codes take precedence in a message, most specific first: errors often bring a code of a second kind.
 FIRST = (BUSY, PERMISSION, MEMORY, VERSION, DTYPE, HCCL, LOST)
 #: Kinds whose phrases decide over any code: the driver says why, and the code only which call met it; torch_npu has one
 #: code, ERR01002, for another dtype and another device.

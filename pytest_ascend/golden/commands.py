@@ -161,8 +161,7 @@ def build_goldens(
 ) -> Changes:
     """Make the goldens whose IDs begin with one of ``only``, and replace those that changed.
 
-    Nothing is written before all are made. Goldens of the same suites that no recipe makes any more are removed. Raises
-    AscendError.
+    Nothing is written before all are made. Goldens of the same suites without a recipe are removed. Raises AscendError.
     """
     known = list(recipes)
     chosen = [recipe for recipe in known if recipe.id.startswith(only)]

@@ -1,7 +1,6 @@
 """A folder of goldens: one safetensors file each, and a manifest with their hashes.
 
-Files are untrusted: name, kind, size and hash are checked before the content is decoded, and the content before it is
-used.
+Files are untrusted: name, kind, size and hash are checked before the content is decoded, and the content before use.
 """
 
 from __future__ import annotations

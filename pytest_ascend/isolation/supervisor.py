@@ -24,8 +24,7 @@ KILLED_STARTS_LIMIT = 10
 class Settings:
     """Time limits: ``start_limit_s`` for a fresh process to use its card, ``end_limit_s`` for its clean-up.
 
-    ``deadline`` is the time (of ``time.monotonic``) at which the run must be over; ``doubts_limit`` is the number of
-    failures that are run again.
+    ``deadline`` is when the run must be over (``time.monotonic``); ``doubts_limit`` the number of failures run again.
     """
 
     start_limit_s: float = 180.0

@@ -40,8 +40,7 @@ PHASES = (FORWARD, BACKWARD, OPTIMIZER)
 class Memory:
     """The memory of one step at a batch size, in bytes. ``activations`` is what the backward pass needs of the forward.
 
-    The peaks count everything alive at once, except CANN's workspaces, the allocator's fragmentation and the driver's
-    own memory.
+    Peaks count everything live at once except CANN's workspaces, the allocator's fragmentation and the driver's memory.
     """
 
     batch: int

@@ -35,8 +35,7 @@ def _meaning(severity: str, says: str, instead: str, source: str) -> dict[str, s
 #: The source for constructs that a single import handles.
 TRANSFER = str(_DATA["sources"]["transfer"])
 
-#: Modules, classes and functions by full dotted names, however they are imported. A name covers everything below it,
-#: and the longest match counts.
+#: Modules, classes and functions by full dotted name however imported. Each covers all below; the longest match counts.
 NAMES = {name: _meaning(*row) for name, *row in _DATA["names"]}
 
 #: Methods and attributes of any object that are relevant on an NPU.

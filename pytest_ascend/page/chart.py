@@ -97,8 +97,7 @@ def curve(
 ) -> Chart:
     """Draw the device's and the expected values step by step, and below them their difference.
 
-    ``spread`` has the smallest and the largest value of the reference runs at each step: a device inside this band
-    deviates no more than they do.
+    ``spread`` has the reference runs' extremes at each step: a device inside this band deviates no more than they do.
     """
     actual, expected = plottable(actual), plottable(expected)
     low, high = (plottable(each)[: len(expected)] for each in spread)

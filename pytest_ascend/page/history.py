@@ -1,7 +1,6 @@
 """Many runs over time: pass share, causes first and last seen, benchmarks with their verdicts, for each combination.
 
-The site is a folder of files that any static host serves: ``index.html``, which loads nothing, and ``history.json``
-for other programs.
+The site is a folder for any static host: ``index.html``, which loads nothing, and ``history.json`` for other programs.
 """
 
 from __future__ import annotations

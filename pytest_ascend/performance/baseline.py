@@ -1,8 +1,7 @@
 """Stored measurements of one stack on one kind of host: the distributions of several runs of each benchmark.
 
 They are files ``measured/<chip>/<cann>_<torch_npu>/<host>.json`` below a folder of baselines, written only by
-``pytest-ascend baseline record``. The runs of one file repeat the same thing (A/A): their differences are the noise by
-which later runs are judged.
+``pytest-ascend baseline record``. Differences between a file's runs (A/A) are the noise by which later ones are judged.
 """
 
 from __future__ import annotations

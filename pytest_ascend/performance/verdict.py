@@ -14,10 +14,9 @@ with the temperature, which the clock follows. The *peer* is the same work on pl
 slower machine slows both, or each equally often, and the median of their ratios is stable. It depends on where inputs
 are in memory: at one place in four, a matrix product takes half as long again, so the work is prepared about 30 times.
 
-On a machine with two cores, and another process busy on and off, the estimates of ten operators varied by 0.4 to 1.8 %
-from one run to the next, over fourteen runs. By comparing the quickest tenth of each side, they varied by 0.5 to 2 %,
-and those of the product, with three rounds per place, by 15 %. Operators that only move memory vary by 1 to 3 % (2 to
-6 % before).
+On two cores, with another process busy on and off, the estimates of ten operators varied by 0.4 to 1.8 % from one run
+to the next, over fourteen runs. By comparing the quickest tenth of each side, they varied by 0.5 to 2 %, and those of
+the product, with three rounds per place, by 15 %. Operators that only move memory vary by 1 to 3 % (2 to 6 % before).
 """
 
 from __future__ import annotations

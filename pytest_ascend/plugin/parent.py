@@ -232,8 +232,7 @@ class Parent:
                 Task(index, limit_s, subject=case.subject, first_s=first_s, deterministic=repeats, group=group)
             )
         if len(self._cards) > 1:
-            # Long groups go first, so that no card waits for another at the end. A user's tests keep their order, since
-            # their fixtures may rely on it.
+            # Long groups go first, so no card waits at the end. Users' tests keep their order: fixtures may rely on it.
             tasks.sort(key=lambda task: (-lengths[task.group], task.group))
         # Tests that need another kind of process go last, so that fewer processes are started.
         return sorted(tasks, key=lambda task: task.deterministic)

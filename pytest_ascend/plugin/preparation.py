@@ -69,10 +69,9 @@ class Prepared:
 def prepare(text: str, *, settings: EmulatorSettings, isolation: str) -> Prepared:
     """Make the device that ``--ascend-device`` names usable in this process and in its children.
 
-    With ``isolation`` "on", and with "auto" on devices that may crash, this process does not use the device.
-    ``settings`` are those of the emulated device; their number of devices applies to every kind. Raises UsageError for
-    an unknown device or for faults on a real one, DeviceUnavailable if the device, or one that the machine shows signs
-    of, does not work.
+    With ``isolation`` "on", or "auto" on devices that may crash, this process does not use the device. ``settings`` are
+    those of the emulated device; their number of devices applies to every kind. Raises UsageError for an unknown device
+    or faults on a real one, DeviceUnavailable if the device, or one the machine shows signs of, does not work.
     """
     request = parse(text)
     found = tuple(signs()) if request.kind in ("auto", "npu") else ()

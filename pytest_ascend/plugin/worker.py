@@ -35,8 +35,7 @@ TRIM_BYTES = 2**30
 class Work:
     """A child, and the plugin that sends pytest's reports to the parent. ``index`` is the index of its device.
 
-    ``alone`` makes launches blocking. ``deterministic`` is set before the first operator: CANN reads only the first
-    setting of a thread.
+    ``alone`` makes launches block. ``deterministic`` is set before operators: CANN reads only a thread's first setting.
     """
 
     session: pytest.Session

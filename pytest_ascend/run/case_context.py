@@ -24,8 +24,7 @@ OVERFLOWED = "the NPU's status says that something overflowed in this case"
 MORE_THAN_HALVES = "more than products of float32 in half precision explain"
 #: Longest reason kept for a missing program.
 REASON_CHARACTERS = 200
-#: Takes the disagreeing verdict, or None, and returns a program. May raise ValueError with the reason why there is
-#: none.
+#: Takes the disagreeing verdict, or None, and returns a program. May raise ValueError saying why there is none.
 Reproduce: TypeAlias = Callable[[Verdict | None], str]
 
 
@@ -235,8 +234,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 def watching(context: CaseContext, device: Device, *, timed: bool) -> Iterator[None]:
     """Record operators that fall back to the CPU, and synchronise, so that device errors are raised within the test.
 
-    A ``timed`` test is not watched, because watching takes some microseconds per operator. The overflow status of an
-    earlier case is cleared.
+    A ``timed`` test is not watched: that takes microseconds per operator. An earlier case's overflow status is cleared.
     """
     from pytest_ascend.device.dispatcher import FallbackWatch
 

@@ -87,8 +87,7 @@ def recorded(folder: Path, stack: Stack | None = None) -> dict[str, float]:
 class LogReader:
     """Reads the lines of one file once, which is a part of the log ``path``; raises as :func:`read` does.
 
-    After :meth:`run` or :meth:`outlines`, ``events`` and ``lines`` (the line of each record) are complete; ``footer``
-    may be None.
+    After :meth:`run` or :meth:`outlines`, ``events`` and ``lines`` (per record) are complete; ``footer`` may be None.
     """
 
     def __init__(self, path: Path, file: BinaryIO) -> None:

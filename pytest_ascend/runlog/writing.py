@@ -1,7 +1,6 @@
 """Write a run log: a header, one line per case, a footer, each passed to the system before the next.
 
-A crash of the process or the driver loses at most the running case; a crash of the whole machine also loses lines
-written within SYNC_S.
+A crash of the process or driver loses at most the running case, one of the machine also lines written within SYNC_S.
 """
 
 from __future__ import annotations
@@ -102,9 +101,8 @@ class RunLog:
     def append(self, record: ResultRecord) -> ResultRecord:
         """Write the record of one case, and return it as written.
 
-        A record that cannot be written (too long, not builtins) becomes ``errored`` with the reason, so that the run
-        continues and no case is lost silently. Raises RunLogError for a case that already has a record, or that is not
-        in the manifest.
+        An unwritable record (too long, not builtins) becomes ``errored`` with the reason, so that the run continues and
+        no case is lost silently. Raises RunLogError for a case that already has a record or is not in the manifest.
         """
         case_id, detail, half = record.case.id, record.detail, DETAIL_LIMIT_CHARACTERS // 2
         if case_id not in self.waiting:

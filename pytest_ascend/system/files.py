@@ -1,7 +1,6 @@
 """Read files as untrusted input, and write them so that nothing is lost.
 
-Every file that is not the package's own is read through this module: only regular files, of a bounded size, and JSON of
-a bounded shape.
+All files but the package's own are read here: only regular files of bounded size, and JSON of bounded shape.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Lists of tests that a real NPU does not pass, in the forms in which they are published.
 
 torch's own (``.pytorch-disabled-tests.json``): {"test_exp_npu_int8 (__main__.TestUnary)": ["", [chips]]}, or with a
-reason by its kind (``disabled_tests_type.json``) in place of that: {"DTYPE": "..."}. By node id, as Ascend/pytorch
-keeps for an Atlas A3: {"test/test_ops.py::TestCommon::test_exp_npu": {"reason": "..."}}, or a line of JSON for each,
-{"nodeid": "..."}.
+reason by kind (``disabled_tests_type.json``) instead: {"DTYPE": "..."}. By node id, as Ascend/pytorch keeps for an
+Atlas A3: {"test/test_ops.py::TestCommon::test_exp_npu": {"reason": "..."}}, or a line of JSON each, {"nodeid": "..."}.
 """
 
 from __future__ import annotations

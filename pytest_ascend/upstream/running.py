@@ -1,7 +1,6 @@
 """Run files of third-party tests, each in a process of its own, and write a run log and a page of the outcomes.
 
-A process that dies, or spends too long on one test, is restarted for the remaining tests, so that each test has an
-outcome.
+A process that dies, or spends too long on one test, is restarted for the remaining tests, so that each has an outcome.
 """
 
 from __future__ import annotations

@@ -33,8 +33,7 @@ def merge(runs: Sequence[Run], target: Path) -> Summary:
     """Write the log of the whole run whose shards are ``runs``, and return its summary.
 
     If a shard was stopped early, so is the whole. Raises RunLogError and writes nothing if a shard is missing, given
-    twice or altered, if shards differ in stack, manifest or rules, or if they are more than 14 days apart; the message
-    names them.
+    twice or altered, or shards differ in stack, manifest or rules, or are over 14 days apart; the message names them.
     """
     ordered = _checked(runs)
     log = RunLog.create(target, _whole(ordered, ordered[0].header), durable=False)

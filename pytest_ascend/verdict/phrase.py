@@ -1,7 +1,6 @@
 """Sentences of pages and terminals, as data: a key into each language's table of words, and its values.
 
-The interface is translated, and so are the judge's findings (``words/findings.zh.json``). Messages of devices and tests
-appear as in the log.
+The interface and the judge's findings (``words/findings.zh.json``) are translated; device and test messages are not.
 """
 
 from __future__ import annotations

@@ -142,8 +142,7 @@ def judged(
 def exit_code(summary: Summary) -> int:
     """Return 0 for a run that conforms or a subset without faults, 1 for one that does not.
 
-    Return 5 if nothing was executed; 7 if no executed case deviates, and cases are missing because the machine
-    failed.
+    Return 5 if nothing was executed; 7 if no executed case deviates and cases are missing because the machine failed.
     """
     if summary.run.lost and not summary.deviations:
         return 7
