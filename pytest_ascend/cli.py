@@ -30,7 +30,7 @@ SUBCOMMANDS = {
 }
 
 
-#: Commands that compute on the CPU by default, without torch_npu, which torch would load and which needs CANN.
+#: Commands that compute on the CPU by default, without torch_npu, which torch would autoload and which needs CANN.
 ON_THE_CPU = ("accuracy", "add-findings", "check-dump", "upstream")
 
 

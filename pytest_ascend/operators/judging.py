@@ -363,10 +363,9 @@ def _note_again(compare: PrecisionCompare, backward: bool, verdict: Verdict) -> 
 def with_ulp_cap(verdict: Verdict, *, backward: bool) -> Verdict:
     """Return the verdict on a pointwise function, changed to a disagreement if one element exceeds a cap in ulp.
 
-    The cap is three ulp for rounding, plus twice the excess of reference runs over half an ulp. The error model allows
-    three times the largest error of reference runs at the edge of an octave, although the perturbed run already uses
-    the whole allowance. The model's verdict stands for few elements, and where the CPU's own error is larger, as where
-    numbers nearly cancel.
+    The cap is three ulp for rounding, plus twice the reference runs' excess over half an ulp. The error model allows
+    three times the reference runs' largest error at the edge of an octave, though the perturbed run uses the whole
+    allowance. The model's verdict stands for few elements and where the CPU's error is larger, as in cancellation.
     """
     if not verdict.agrees:
         return verdict

@@ -1,8 +1,7 @@
 """Functions with more than one correct result: what PyTorch determines of each, and what it leaves open.
 
-The signs of singular vectors, or the order of equal elements, may differ from the CPU's. Compared is what every correct
-choice has in common: the product of the factors, the values at the indices. Source: the notes in PyTorch's
-documentation of each function.
+The signs of singular vectors, or the order of equal elements, may differ from the CPU's. The comparison is of what all
+correct choices share: the product of the factors, the values at the indices. Source: PyTorch's notes on each function.
 
 At the jumps of a function, a device may be on either side: ``(x / 0.1).floor()`` has an error of 1 where x / 0.1 is
 rounded across an integer, and none elsewhere. Such an element among the reference runs says nothing about others.
