@@ -85,6 +85,11 @@ def log_normal(mean: float, std: float) -> Distribution:
     return continuous(lambda x: torch.special.ndtr((x.log() - mean) / std), lambda x: x > 0)
 
 
+def half_gamma(rate: float) -> Distribution:
+    """Return the gamma distribution of shape 1/2, which is that of half the square of a normal number over the rate."""
+    return continuous(lambda x: torch.erf((rate * x).sqrt()), lambda x: x >= 0)
+
+
 def geometric(probability: float) -> Distribution:
     shares = [probability * (1 - probability) ** k for k in range(12)]
     return discrete((*shares, 1 - sum(shares)), 1, more=True)
