@@ -220,12 +220,12 @@ def _beside(reference_runs: int, request: Request) -> str:
     if request.standard.rule not in NEED_REFERENCE_RUNS:
         return ""
     if reference_runs:
-        return f"judged beside {reference_runs} reference run{'s' if reference_runs > 1 else ''}"
+        return f"compared with {reference_runs} reference run{'s' if reference_runs > 1 else ''}"
     known = request.accumulation
     terms = f"{known} terms" if known else f"{ALLOWANCES.terms} terms assumed"
     return (
-        f"judged by the expected value alone and the model of sums ({terms}): sharper with expected from "
-        "cpu_reference(function, *inputs), or with reference_runs=, the CPU's result in the same dtype"
+        f"no reference runs, limits from the model of sums ({terms}): for tighter limits pass expected from "
+        "cpu_reference(function, *inputs), or reference_runs=, the CPU's result in the same dtype"
     )
 
 

@@ -280,7 +280,7 @@ class Source:
         if mode.autocast and not self._known.get(mode):
             name = str(mode.autocast).removeprefix("torch.")
             how = f" throughout, as it gives none under autocast ({self.lacking})"
-        return f"judged beside {count} results of the CPU in {name}{how}, in different orders of summation"
+        return f"compared with {count} CPU results in {name}{how}, in different orders of summation"
 
     def _leaves(self, mode: Mode, count: int) -> list[list[Tensor]]:
         """Return the tensors of the output for each reference run; every run is computed once."""

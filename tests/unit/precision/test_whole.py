@@ -236,7 +236,7 @@ def test_a_wrong_layer_is_judged_beside_as_many_reference_runs_as_a_module() -> 
 
     report = layers(nn.Sequential(nn.Linear(8, 8), Sometimes()), torch.randn(40, 8), backward=False)
     assert report.first is not None
-    assert "judged beside 8 results of the CPU in float32" in report.first.forward.message
+    assert "compared with 8 CPU results in float32" in report.first.forward.message
 
 
 @pytest.mark.parametrize("size", [0.0, 0.004])
