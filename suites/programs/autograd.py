@@ -1,4 +1,4 @@
-"""Autograd: the second backward pass, the second derivative, expanded gradients, and that nothing else is changed."""
+"""Autograd: second backward passes, second derivatives, expanded gradients, and the absence of side effects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, alike, fetched, joi
 
 
 class Function(NamedTuple):
-    """A function of tensors with these shapes. ``twice``: PyTorch has its second derivative on every device."""
+    """A function of tensors with these shapes. ``twice``: its second derivative exists on every device."""
 
     call: Callable[..., T]
     shapes: tuple[tuple[int, ...], ...] = ((5, 33),)
@@ -32,7 +32,7 @@ def _places(x: T, count: int) -> T:
 
 
 def _in_place(name: str, x: T) -> Any:
-    """Change a copy, which the formula of the gradient may then no longer read."""
+    """Modify a copy in place; the gradient formula may then no longer read the original values."""
     return getattr(T, f"{name}_")(x * 1) if hasattr(T, f"{name}_") else getattr(F, name)(x * 1, inplace=True)
 
 
@@ -107,13 +107,13 @@ FUNCTIONS: Mapping[str, Function] = {
 def _leaves(
     name: str, function: Function, device: torch.device, dtype: torch.dtype, *, whole: bool = False
 ) -> tuple[list[T], list[T]]:
-    """Return tensors of which views are the inputs, and those views: shifted, and with gaps between columns."""
+    """Return tensors and views of them, which are the inputs: offset, and with gaps between columns."""
     wholes, views = [], []
     for place, shape in enumerate(function.shapes):
         values = inputs.normal(f"autograd/{name}/{place}", shape)
         values = values.abs() + 0.25 if function.positive else values
         values = (values * 2).round() if whole else values
-        # No input has the number that fills the memory around views.
+        # The memory around views is filled with a number that no input contains.
         around = torch.full((*shape[:-1], shape[-1] * 2 + 3), 77.0, dtype=torch.float32)
         around[..., 3 : 3 + 2 * shape[-1] : 2] = values
         wholes.append(around.to(dtype).to(device).requires_grad_())
@@ -121,14 +121,14 @@ def _leaves(
     return wholes, views
 
 
-#: Those that add up to a constant: their gradients for a gradient of one number are zero, but for rounding.
+#: Functions with a constant sum: for a constant incoming gradient their gradients are zero except for rounding.
 _OF_CONSTANTS = ("softmax", "log_softmax", "logsumexp", "layer_norm", "group_norm", "batch_norm")
 
 
 def _gradients(
     name: str, function: Function, device: torch.device, dtype: torch.dtype, *, whole: bool = False
 ) -> dict[str, T]:
-    """Return the result, and gradients: for an expanded and a transposed one of it, of each input alone, and so on."""
+    """Return the result and its gradients: for expanded and transposed incoming gradients, for each input alone."""
     wholes, views = _leaves(name, function, device, dtype, whole=whole)
     result = function.call(*views)
 
@@ -136,7 +136,7 @@ def _gradients(
         made = inputs.normal(f"autograd/{name}/{key}", shape)
         return ((made * 2).round() if whole else made).to(dtype).to(device)
 
-    # Expanded along all dimensions but the last: of a constant, the gradients of a softmax or a norm are zero.
+    # Expanded along all dimensions but the last: for a constant one, the gradients of a softmax or a norm are zero.
     above = drawn("row", result.shape[-1:]).expand(result.shape)
     grad = partial(torch.autograd.grad, inputs=wholes, allow_unused=True)
     kinds = {"gradient {}": grad(result, grad_outputs=above, retain_graph=True)}
@@ -145,13 +145,13 @@ def _gradients(
     if any(each.dim() == 4 for each in views):
         last = function.call(*(channels_last(x, device) for x in views))
         kinds["gradient {}, channels last"] = grad(last, grad_outputs=turned, retain_graph=True)
-    # All others are frozen, which torch_npu 2.1 refuses for convolutions of one dimension.
+    # All other inputs are frozen, which torch_npu 2.1 refuses for 1-D convolutions.
     for place in range(len(views)) if len(views) > 1 and name != "conv1d" else ():
         alone = function.call(*(each if i == place else each.detach() for i, each in enumerate(views)))
         kinds[f"gradient {{}} alone, {place}"] = grad(alone, grad_outputs=above, retain_graph=True)
     if whole or name not in _OF_CONSTANTS:
-        kinds["gradient {}, of a sum"] = grad(result.sum(), retain_graph=True)  # one number, expanded
-    if function.twice:  # with a graph of their own, gradients are computed by other operators
+        kinds["gradient {}, of a sum"] = grad(result.sum(), retain_graph=True)  # a single number, expanded
+    if function.twice:  # with create_graph, other operators compute the gradients
         kinds["gradient {}, with a graph"] = again = grad(result, grad_outputs=above, create_graph=True)
         if attached := [each for each in again if each is not None and each.requires_grad]:
             kinds["second derivative {}"] = grad(torch.stack([(each**2).sum() for each in attached]).sum())
@@ -160,7 +160,7 @@ def _gradients(
 
 
 def _transformed(way: str, names: Iterable[str], device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-    """Derivatives in forward mode, of gradients as well (products with a Hessian); or results, gradients by batches."""
+    """Return results and gradients under vmap, or forward-mode derivatives of functions and of their gradients."""
     found = dict[str, T]()
     for name in names:
         call = FUNCTIONS[name].call
@@ -182,7 +182,7 @@ def _transformed(way: str, names: Iterable[str], device: torch.device, dtype: to
 
 
 def _twice(at: At, names: Iterable[str]) -> None:
-    """Second derivatives that a device may refuse: otherwise they are right."""
+    """Check second derivatives that a device may refuse; those it computes must be right."""
     for name in names:
         function, found = FUNCTIONS[name], []
         for where in ((at.device, torch.float32), (CPU, torch.float64), (CPU, torch.float32)):
@@ -205,7 +205,7 @@ def _checked(at: At, name: str) -> None:
     kept = [[each.detach().cpu() for each in found if each is not None] for found in passes]
     at.judge(kept[1], [each.double() for each in kept[0]], reference_runs=Samples([kept[0]]),
              name=f"{name}: a second backward pass gives other gradients", accumulation=64)  # fmt: skip
-    # Gradients of the inputs are the caller's, and a later pass leaves them alone.
+    # These gradients belong to the caller; a later pass must not change them.
     held = [each.detach().cpu() for each in passes[0] if each is not None]
     at.same(held, kept[0], f"{name}: a second backward pass changes the gradients of the first")
     at.same(result.detach().cpu(), first, f"{name}: backward changes the result")
@@ -215,7 +215,7 @@ def _checked(at: At, name: str) -> None:
     at.defined(partial(_gradients, name, function), accumulation=64)
 
 
-#: Functions whose gradients are exact for small whole numbers.
+#: Functions whose gradients are exact for small integers.
 _WHOLE = """mul mul-apart where prod sum cumsum mm bmm addmm linear conv1d conv2d conv_transpose2d max_pool2d
 interpolate embedding index_select getitem gather scatter_add cat pad views expand dropout"""
 
@@ -223,21 +223,21 @@ interpolate embedding index_select getitem gather scatter_add cat pad views expa
 def _exact(device: torch.device) -> dict[str, T]:
     functions = {name: FUNCTIONS[name]._replace(twice=False) for name in _WHOLE.split()}
     found = {name: _gradients(name, each, device, torch.float32, whole=True) for name, each in functions.items()}
-    # In another order a sum of opposite numbers may be a zero of the other sign.
+    # Summed in another order, opposite numbers may give a zero of the other sign.
     return {name: joined(each.values()).cpu() + 0.0 for name, each in found.items()}
 
 
 def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-    """The gradients of all functions, each in one tensor, against their definition."""
-    some = {name: each for name, each in FUNCTIONS.items() if name != "cdist"}  # which not every version has
+    """Return the gradients of all functions, each joined in one tensor."""
+    some = {name: each for name, each in FUNCTIONS.items() if name != "cdist"}  # not available in every version
     made = {name: _gradients(name, each, device, dtype) for name, each in some.items()}
     return {name: joined(each.values()) for name, each in made.items()}
 
 
 def _dropped(at: At) -> None:
-    """What is dropped has no gradient, and what is kept has its own, in whatever order the tensor lies in memory.
+    """Check that dropped elements have no gradient and kept ones have theirs, for any memory layout.
 
-    Where the forward pass is computed again for it (torch.utils.checkpoint), the same is dropped.
+    When torch.utils.checkpoint recomputes the forward pass, the same elements are dropped.
     """
     ones = torch.ones(4, 6, 5, 7, device=at.device)
     last = channels_last(ones, at.device)
@@ -252,11 +252,11 @@ def _dropped(at: At) -> None:
             at.same(grad.cpu(), found.detach().cpu(), f"{said}, if that is computed again" if again else said)
 
 
-#: Which torch has no derivatives of in forward mode, or no rules for batches; or that write to what such rules made.
+#: Functions without forward-mode derivatives or batching rules in torch, or that write to the result of such a rule.
 _NOT_TRANSFORMED = ("cdist", "lstm", "attention", *(f"{name}_" for name in _IN_PLACE.split()))
-#: By way, functions that torch_npu is known to transform wrongly, or not at all.
+#: By mode, functions that torch_npu is known to transform wrongly or not at all.
 _APART = {"forward": ("softmax", "max_pool2d", "linear", "bmm", "gather"), "batched": ("softmax",)}
-#: Functions of whose second derivatives some devices have none, and those of which torch_npu loses them.
+#: Functions whose second derivatives some devices lack, and those whose second derivatives torch_npu loses.
 _ONCE, _TWICE_APART = {name for name, each in FUNCTIONS.items() if not each.twice}, ("lstm", "attention")
 AUTOGRAD: Mapping[str, Row] = {
     **{name: (STANDARD, partial(_checked, name=name)) for name in FUNCTIONS},

@@ -1,4 +1,4 @@
-"""What users call around operators: graphs, hooks, casts, views of memory, places."""
+"""What users call around operators: graphs, hooks, casts, views of memory, indexing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_ascend.run import inputs
 
 from ..runtime.rows import CPU, SMOKE, STANDARD, Row, T, alike
 
-#: Without types, or with wrong ones.
+#: torch, for functions without type annotations or with wrong ones.
 API: Any = torch
 
 
@@ -24,7 +24,7 @@ def _whole(device: torch.device, key: str, *shape: int, grad: bool = False) -> A
 
 
 def _products(device: torch.device) -> dict[str, Any]:
-    """Return a product with the Hessian of a function through matmul, which takes its third derivative."""
+    """Return a Hessian-vector product of a function of a matmul, which takes the third derivative."""
     x, v, w = (_whole(device, key, *shape) for key, *shape in (("x", 2, 6), ("v", 2, 6), ("w", 6, 4)))
     return {"hvp": API.autograd.functional.hvp(lambda y: (y @ w).square().sum(), x, v)}
 
@@ -65,12 +65,12 @@ def _hooked(device: torch.device) -> dict[str, Any]:
         with context:
             square = (y @ y.mT).relu() * (y @ y.mT)
         found[name] = [*torch.autograd.grad(square.sum(), y)]
-    # A zero may have another sign.
+    # A zero may have the other sign.
     return {name: [each.detach().cpu() + 0.0 for each in some] for name, some in found.items()} | {"calls": calls}
 
 
 class _Swapped(torch.autograd.Function):
-    """Multiply two tensors and a number; the gradients tell what backward is given."""
+    """Multiply two tensors and a number; the gradients show what backward receives."""
 
     @staticmethod
     def forward(ctx: Any, x: T, y: T, number: float) -> tuple[T, T]:
@@ -88,7 +88,7 @@ class _Swapped(torch.autograd.Function):
 
 
 def _graphs(device: torch.device) -> dict[str, Any]:
-    """Functions with gradients of their own, passes within passes, errors in them, and graphs over several devices."""
+    """Return results of custom functions, nested backward passes, errors in them, and graphs over several devices."""
 
     def gradients(result: T, *of: T) -> list[T]:
         return [*torch.autograd.grad(result.sum(), of)]
@@ -140,7 +140,7 @@ def _graphs(device: torch.device) -> dict[str, Any]:
 
 
 def _told(device: torch.device) -> dict[str, Any]:
-    """Return what is printed, numbers and tensors that are made of parts of tensors, and what is made within."""
+    """Return printed numbers, tensors made from elements of others, and tensors made in a device context."""
     x = _whole(device, "x", 5, 6)
     one = x[0, 0].abs() + 2
     numbers = [repr(one).partition(", device")[0].removesuffix(")"), f"{one:.3f}", int(one), float(one), bool(one)]
@@ -153,7 +153,7 @@ def _told(device: torch.device) -> dict[str, Any]:
 
 
 def _keys(where: torch.device) -> dict[str, Any]:
-    """Return places in a tensor (3, 4, 5, 6), none of them twice, in all forms; the last are refused."""
+    """Return index expressions of all forms for a tensor (3, 4, 5, 6), without duplicates; the last are refused."""
     i, j, n, m = (torch.tensor(each, device=where) for each in ([2, 0], [[1], [3]], 1, [True, False, True]))
     every, few = slice(None), torch.arange(20, device=where).view(4, 5) % 3 == 1
     return {
@@ -170,7 +170,7 @@ def _keys(where: torch.device) -> dict[str, Any]:
 
 
 def _indexed(device: torch.device) -> dict[str, Any]:
-    """Read and write at places that lie on the host, on the device, in one number, and beside slices."""
+    """Read and write with indices on the host, on the device, as single numbers, and combined with slices."""
     found, whole = dict[str, Any](), inputs.integers("calls/cube", (3, 4, 5, 6), low=-9, high=9)
     x = whole.float().to(device).requires_grad_()
     for name, where in (("host", CPU), ("device", device)):
@@ -196,7 +196,7 @@ def _two(x: T) -> T:
     return torch.tensor([3, 1], device=x.device)
 
 
-#: Ways to change a tensor in place, which become a part of its history: by rows, through views, by masks.
+#: Differentiable in-place operations on rows, through views and with masks.
 _CHANGES: Mapping[str, Callable[[T, T], object]] = {
     "a row": lambda y, _: y[0].mul_(2), "columns": lambda y, r: y.mT[1:3].mul_(r[1, 1:]), "all": lambda y, r: y.mul_(r),
     "a diagonal": lambda y, _: y.diagonal().mul_(2), "copied": lambda y, r: y[0].copy_(r[1] * r[2]),
@@ -212,7 +212,7 @@ _CHANGES: Mapping[str, Callable[[T, T], object]] = {
 
 
 def _changed(device: torch.device) -> dict[str, Any]:
-    """Return what was changed in place, a view that was made before, and the gradients of both."""
+    """Return tensors modified in place, a view made beforehand, and the gradients of both."""
     found = dict[str, Any]()
     for name, change in _CHANGES.items():
         x, r = (_whole(device, key, 5, 6, grad=True) for key in "xr")
@@ -225,7 +225,7 @@ def _changed(device: torch.device) -> dict[str, Any]:
 
 
 def _passes(device: torch.device) -> dict[str, Any]:
-    """Passes to some inputs, of several results, in batches, with a graph, and added up, laid out as the leaf."""
+    """Return gradients of some inputs, of several results, batched, with a graph, and accumulated in leaf layout."""
     (x, y, z), grad = (_whole(device, key, 5, 6, grad=True) for key in "xyz"), torch.autograd.grad
     given, cube = torch.stack([x, y * 2, x - y]).detach(), _whole(device, "leaf", 2, 3, 4, 5)
     torch.autograd.backward((x * y).sum(), inputs=[y])

@@ -1,4 +1,4 @@
-"""Optimizers, lists of tensors and the tools of mixed precision, step by step, against their definition."""
+"""Optimizers, lists of tensors and the tools of mixed precision, compared step by step with their definition."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from pytest_ascend.system.bundled import beside
 
 from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, alike, fetched, joined
 
-#: Shapes of parameters: scalars, tails, vectors, matrices, and one of several blocks.
+#: Parameter shapes: scalars, tails, vectors, matrices, and one that spans several blocks.
 SHAPES = ((), (1,), (7,), (33,), (5, 9), (257,), (4099,), (3, 0), (64, 65))
 STEPS = 4
-#: Of optimizers the class and its settings: by name, and one for each further option, or value of one, that there is.
+#: Class and settings of optimizers: by name, and one entry for each further option or value of an option.
 _TABLE: Mapping[str, Any] = beside(__file__, "optimizers.json")
 OPTIMIZERS: Mapping[str, tuple[str, dict[str, Any]]] = _TABLE["usual"]
 OPTIONS: Mapping[str, tuple[str, dict[str, Any]]] = {
     f"{kind} {how}": (kind, how) for kind, how in _TABLE["options"] if hasattr(torch.optim, kind)
 }
-#: Settings with which the first step is exact where gradients are powers of two: of few bits, and without an epsilon.
+#: Settings with which the first step is exact for gradients that are powers of two: short numbers, zero epsilon.
 EXACT: Mapping[str, Mapping[str, Any]] = _TABLE["exact"]
-#: Those that only add and multiply, so that nothing is rounded. Where roots and quotients are not rounded correctly,
-#: those of powers of two may be a unit in the last place off, too.
+#: Optimizers that only add and multiply, without rounding. Where roots and quotients are not correctly rounded,
+#: those of powers of two may also be wrong by a unit in the last place.
 _NO_ROOTS = ("sgd", "rprop")
 FUSED = ("adam", "adam-amsgrad", "adamw", "adamw-amsgrad")
 
@@ -49,31 +49,31 @@ def _parameters(
 
 
 def _set_gradients(parameters: list[T], step: int, *, scale: float = 1.0) -> None:
-    scale *= (1.0, 2.0, 0.5, 0.25)[step % 4]  # larger ones, then smaller ones: what amsgrad keeps are the largest
+    scale *= (1.0, 2.0, 0.5, 0.25)[step % 4]  # larger, then smaller: amsgrad keeps the largest
     for place, each in enumerate(parameters):
         signs = inputs.uniform(f"optimizers/gradient/{place}/{step}", each.shape, low=0.25, high=1.0)
-        # One parameter has tiny ones, to whose size most optimizers adapt, and one has zeros.
+        # One parameter has tiny gradients, to whose size most optimizers adapt, and one has zeros.
         signs = signs * (1 - 2 * ((place + step // 2) % 2)) * scale * {3: 1e-6, 5: 0.0}.get(place % 9, 1.0)
-        # Now and then a parameter has no gradient: it stays, with its state.
+        # Sometimes a parameter has no gradient: it stays unchanged, as does its state.
         each.grad = None if (place + step) % 5 == 4 else signs.to(each.dtype).to(each.device)
 
 
 def _trained(
     name: str, device: torch.device, dtype: torch.dtype, shapes: Any = SHAPES, late: int = 0, odd: int = 0, **how: Any
 ) -> dict[str, T]:
-    """Train two groups with a learning rate that changes; ``how`` is for the device in its dtype.
+    """Train two groups with a learning rate that changes; ``how`` applies to the device in its dtype.
 
-    With ``late`` the second step is that many steps later, as after a checkpoint. What is ``odd`` has matrices that are
-    stored by columns and a group that is added, is saved and loaded half-way; captured steps have their rate there.
+    With ``late`` the second step is that many steps later, as after a checkpoint. With ``odd``, matrices are stored by
+    columns, a group is added, the state is saved and loaded half-way, and captured steps get their rate on the device.
     """
     kind, settings = {**OPTIMIZERS, **OPTIONS}[name]
     parameters = _parameters(name, device, dtype, shapes, turned=bool(odd))
-    # The same way through lists: ASGD's is another formula than its loop before torch 2.3.
+    # The CPU must also use lists: before torch 2.3, ASGD's loop follows another formula.
     how = {"foreach": how.get("foreach", False)} if device.type == "cpu" else how
     if how.get("capturable"):
         settings = {**settings, "lr": torch.tensor(settings["lr"], device=device)}
     groups = [{"params": parameters[::2]}, {"params": parameters[1::2], "lr": settings["lr"] / 4}]
-    first = 1 if odd and kind != "Adagrad" else 2  # of which a group that is added has no state before torch 2.8
+    first = 1 if odd and kind != "Adagrad" else 2  # Adagrad has no state for an added group before torch 2.8
     optimizer = getattr(torch.optim, kind)(groups[:first], **settings, **how)
     for group in groups[first:]:
         optimizer.add_param_group(group)
@@ -89,7 +89,7 @@ def _trained(
     states = [optimizer.state.get(each, {}) for each in parameters]
     found = {"parameters": joined(parameters)}
     for key in sorted({key for each in states for key in each}):
-        kept = [each[key] for each in states if each.get(key) is not None]  # torch 2.1 keeps None, too
+        kept = [each[key] for each in states if each.get(key) is not None]  # torch 2.1 stores None, too
         if kept:
             found[key] = joined([torch.as_tensor(each).to(dtype).to(device) for each in kept])
     return found
@@ -100,11 +100,11 @@ def _steps(at: At, name: str, count: int = 1, **how: Any) -> None:
 
 
 def _options(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-    """Every option of every optimizer: with lists, and one by one or, where they can be, with captured steps."""
+    """Run every option of every optimizer, with lists and then one by one or, where supported, as captured steps."""
     found = dict[str, T]()
     for name, (kind, settings) in OPTIONS.items():
         known = inspect.signature(getattr(torch.optim, kind)).parameters
-        is_captured = "capturable" in known and hasattr(torch, "accelerator")  # before torch 2.6 of CUDA alone
+        is_captured = "capturable" in known and hasattr(torch, "accelerator")  # before torch 2.6 only CUDA has it
         for odd, how in enumerate(({"foreach": True}, {"capturable" if is_captured else "foreach": is_captured})):
             if known.keys() >= settings.keys():
                 made = _trained(name, device, dtype, SHAPES[2:6], odd=odd, **how)
@@ -113,7 +113,7 @@ def _options(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
 
 
 def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-    """All optimizers and functions of lists in one comparison, with few parameters."""
+    """Run all optimizers and list functions on a few parameters, for a single comparison."""
     few = SHAPES[2:6] * 5  # so many that some devices need a second call
     found = dict[str, T]()
     for name in OPTIMIZERS:
@@ -125,7 +125,7 @@ def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
 
 
 def _first_steps(at: At, dtypes: tuple[torch.dtype, ...]) -> None:
-    """The first step of each optimizer, whose result is known: of a long tensor, and of lists with short ones."""
+    """Check the first step of each optimizer, whose result is known, on a long tensor and on lists with short ones."""
     ways = [(n, how) for n in EXACT for how in ("foreach", "loop", "fused") if how != "fused" or n.startswith("adamw")]
     for dtype in dtypes:
         actual, exact = (
@@ -150,7 +150,7 @@ def _first_fused_step(at: At) -> None:
 
 @cache
 def _of_few_bits(count: int, *, is_wide: bool) -> tuple[T, T]:
-    """Return integers and powers of two, in float64; half precision holds those that are not wide."""
+    """Return integers and powers of two in float64; unless ``is_wide``, half precision holds them exactly."""
     bits, largest = (16, 18) if is_wide else (3, 1)
     whole = inputs.integers("optimizers/exact", (count,), low=-(2**bits), high=2**bits + 1)
     powers = inputs.integers("optimizers/exact/power", (count,), low=-1, high=largest + 1)
@@ -158,7 +158,7 @@ def _of_few_bits(count: int, *, is_wide: bool) -> tuple[T, T]:
 
 
 def _stepped(name: str, how: str, dtype: torch.dtype, device: torch.device, **more: Any) -> dict[str, T]:
-    """Return parameters and state after a step; on the CPU it is made in float64, where nothing is rounded."""
+    """Return parameters and state after a step; the CPU computes it in float64, without rounding."""
     parameters = []
     for place, size in enumerate((1027,) if how == "loop" else (1027, *(3,) * 8)):
         mine = torch.float32 if place % 3 == 2 and how == "foreach" else dtype  # a list may have two dtypes
@@ -187,7 +187,7 @@ def _grown(at: At) -> None:
             lists = [torch.zeros(size, dtype=dtype, device=at.device) for size in (0, 70001, 3)]
             lists[1][place] = odd
             infinite = torch.zeros(1, device=at.device)
-            for some in (lists, lists[::2]):  # what is found stays when there is nothing in the next list
+            for some in (lists, lists[::2]):  # found_inf persists when the next list is finite
                 torch._amp_foreach_non_finite_check_and_unscale_(some, infinite, torch.ones_like(infinite))
             is_finite = abs(odd) <= torch.finfo(dtype).max
             if at.device.type != "npu" or knows_infinities() or is_finite:
@@ -203,7 +203,7 @@ def _grown(at: At) -> None:
 
 
 def _skipped(at: At) -> None:
-    """A scaler skips the step where any of many gradients is infinite or NaN, and unscales all others exactly."""
+    """Check that a scaler skips the step if any of many gradients is Inf or NaN, and unscales all others exactly."""
     for count, bad in ((1, 0), (130, 129), (300, 150), (300, None)):
         shapes = tuple((4099,) if i == bad else (1 + i % 9,) for i in range(count))
         parameters = _parameters("scaler", at.device, torch.float32, shapes)
@@ -225,7 +225,7 @@ def _skipped(at: At) -> None:
         at.holds(moves == (bad is None), "a step that is skipped changes the momentum, or one that is made does not")
         scale = 512.0 if bad is not None else 1024.0
         at.same(scaler.get_scale(), scale, "the scale is not halved, or is for no reason")
-        if at.device.type != "npu" or knows_infinities():  # else a word of the device tells of any overflow
+        if at.device.type != "npu" or knows_infinities():  # else a device flag reports any overflow
             torch.zeros(3, device=at.device).log()
     one, off = torch.nn.Parameter(torch.ones(3, device=at.device)), scaler_of(at.device.type, 1024.0, enabled=False)
     one.grad = torch.ones_like(one)
@@ -234,8 +234,8 @@ def _skipped(at: At) -> None:
 
 
 def _scaled_together(at: At) -> None:
-    """One scaler, which is saved and loaded, of two optimizers: each skips its own bad step."""
-    # Without infinities, or to torch_npu's own scaler, an overflow is that of all optimizers; then there is none.
+    """Check one scaler, saved and loaded, for two optimizers: each skips only its own bad step."""
+    # Without infinities, or for torch_npu's own scaler, an overflow concerns all optimizers; then there is none.
     is_apart = hasattr(torch.amp, "GradScaler") and (at.device.type != "npu" or knows_infinities())
     bad_steps = (0, 2, 1, 0, 0, 0) if is_apart else (0,) * 6
     ones = [torch.nn.Parameter(torch.ones(40, device=at.device)) for _ in range(3)]
@@ -288,7 +288,7 @@ def _clipped(at: At) -> None:
 
 
 def _called(said: str, a: list[T], b: list[T]) -> list[T]:
-    """Call a function of lists, as the names of ``LISTS`` say it."""
+    """Call a list function as its name in ``LISTS`` describes."""
     known: dict[str, Any] = {"a": a, "b": b, "n": [1.0 + i % 5 for i in range(len(a))]}
     first, name, *rest = said.split()
     given = [known.get(each) or json.loads(each) for each in rest if "=" not in each]
@@ -302,17 +302,17 @@ def _of_both_signs(x: list[T]) -> list[T]:
     return [-each if i % 2 else each for i, each in enumerate(x)]
 
 
-#: Calls of functions of lists, which get ``a``, of positive numbers, ``b``, of both signs, numbers, or ``n``, a number
-#: for each. With those of the first table, quarters stay exact; with the first eight of them also in half precision.
+#: Calls of list functions on positive ``a``, ``b`` of both signs, numbers, and ``n``, one number per tensor.
+#: With the functions of the first table quarters stay exact, with its first eight also in half precision.
 _EXACT, _ROUNDED = _TABLE["lists"], _TABLE["rounded lists"]
-#: There since torch 2.4 at the latest.
+#: Available since torch 2.4 at the latest.
 LISTS: Mapping[str, Callable[[list[T], list[T]], Any]] = {
     said: partial(_called, said) for said in (*_ROUNDED, *_EXACT) if hasattr(torch, f"_foreach_{said.split()[1]}")
 }
 
 
 def _lists(at: At) -> None:
-    """Of lists that one kernel takes, of many more, some of them empty, of several dtypes, and laid out in turn."""
+    """Check lists that fit one kernel and much longer ones, with empty tensors, several dtypes and mixed layouts."""
     for dtype, count, names in (
         (torch.float32, 260, _EXACT),
         *((torch.float32, count, _EXACT[4:9]) for count in (24, 48, 50, 64, 128, 256, 1, 1024, 1030)),
@@ -349,7 +349,7 @@ def _lists(at: At) -> None:
 
 
 def _fused_skip(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-    """A fused optimizer takes the scaler's verdict: it divides by the scale, and does nothing after an overflow."""
+    """Run a fused optimizer with the scaler's result: it divides by the scale and does nothing after an overflow."""
     found = dict[str, T]()
     for bad, said in enumerate(("fused AdamW with a scale", "fused AdamW after an overflow")):
         parameters = _parameters("fused", device, dtype, ((33,), (257,)))
@@ -364,7 +364,7 @@ def _fused_skip(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
 
 
 def _combined(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-    """torch_npu's own optimizers, which combine parameters to one tensor, and clip that."""
+    """Run torch_npu's own optimizers, which merge parameters into one tensor and clip that."""
     if device.type not in ("cpu", "npu"):
         raise NotImplementedError(f"{device.type} has no NpuFused optimizers")
     library, found = importlib.import_module("torch.optim" if device == CPU else "torch_npu.optim"), dict[str, T]()
@@ -386,7 +386,7 @@ def _combined(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
 
 
 def _casts(at: At, low: torch.dtype) -> None:
-    """What autocast casts and what it leaves alone, where it ends, and that it sees weights that were changed."""
+    """Check what autocast casts, what it leaves alone, where it ends, and that it notices modified weights."""
     x, w = (inputs.integers(f"optimizers/casts/{key}", (4, 4), low=-2, high=3).float().to(at.device) for key in "xw")
     leaf, high, other = w.clone().requires_grad_(), torch.float32, "cuda" if at.device == CPU else "cpu"
 
@@ -419,7 +419,7 @@ def _casts(at: At, low: torch.dtype) -> None:
 
 
 def _scaler_calls(at: At) -> None:
-    """A scaler scales whatever holds tensors, follows factors that are set later, and refuses what is out of turn."""
+    """Check that a scaler scales nested tensors, follows factors set later, and refuses calls out of order."""
     taken, ones = list[str](), torch.ones(3, device=at.device)
     scaler = scaler_of(at.device.type, 8.0, growth_interval=1)
     scaled = mapped(scaler.scale([ones, (ones.half(), [ones * 2])]), torch.Tensor.tolist)
@@ -449,7 +449,7 @@ def _scaler_calls(at: At) -> None:
 
 
 def _grouped(device: torch.device, busy: Callable[[], object]) -> dict[str, Any]:
-    """Groups of a model that moves later step by their own settings, schedules and closures; loaded states are cast."""
+    """Train groups with their own settings, schedules and closures in a model moved later; loaded states are cast."""
     own: tuple[dict[str, Any], ...] = (
         {"momentum": 0.5}, {"weight_decay": 0.5, "maximize": True}, {"lr": torch.tensor(0.5)},
         {"momentum": 0.5, "nesterov": True, "foreach": False}, {"lr": torch.tensor(0.5, device=device)},
@@ -469,12 +469,12 @@ def _grouped(device: torch.device, busy: Callable[[], object]) -> dict[str, Any]
         busy()
         return losses[0].detach()
 
-    for step in range(3):  # a fourth would be rounded
+    for step in range(3):  # a fourth step would be rounded
         found[f"loss {step}"] = optimizer.step(loss)
         steps.step()
         plateau.step(torch.tensor(step // 2, device=device))
         state = mapped(deepcopy(optimizer.state_dict()), lambda x: x.cpu().half() if x.dim() else x)
-        if step == 1:  # as saved from a model of halves on the host
+        if step == 1:  # as saved from a half-precision model on the host
             optimizer.load_state_dict(state)
         found[f"step {step}"] = [*(each.detach() * 1 for each in some), state]
     return found
@@ -486,7 +486,7 @@ def _groups(at: At) -> None:
 
 
 def _mixed(device: torch.device) -> dict[str, Any]:
-    """Lists of several dtypes, shapes and layouts, one tensor twice, with gradients: as if one by one."""
+    """Apply list functions to mixed dtypes, shapes and layouts, with a repeated tensor, and return gradients, too."""
     x = inputs.integers("lists/mixed", (6, 7), low=-4, high=5).to(device)
     shapes = [x, x[0], x.mT, x[:, :0], x[1].expand(6, 7), x[0, 0], x > 0]
     some = [each.to(dtype) for each in shapes for dtype in (torch.float32, torch.float16, torch.int32)]
@@ -510,8 +510,8 @@ OF_LISTS: Mapping[str, Row] = {
     **{way: (STANDARD, partial(_steps, name=name, **how)) for way, name, how in _WAYS},
     "together": (SMOKE, lambda at: at.defined(_together, orders=4, accumulation=16, scale=1.0)),
     "first-steps": (SMOKE, partial(_first_steps, dtypes=(torch.float32, torch.float16))),
-    "first-steps-bfloat16": (SMOKE, partial(_first_steps, dtypes=(torch.bfloat16,))),  # which not every chip has
-    "first-step-fused-sgd": (STANDARD, _first_fused_step),  # of halves, the CPU of torch 2.7 gets some steps wrong
+    "first-steps-bfloat16": (SMOKE, partial(_first_steps, dtypes=(torch.bfloat16,))),  # not available on every chip
+    "first-step-fused-sgd": (STANDARD, _first_fused_step),  # the CPU of torch 2.7 gets some half-precision steps wrong
     "scale": (SMOKE, _grown),
     "scaler": (SMOKE, _skipped),
     "fused-scaler": (STANDARD, lambda at: at.defined(_fused_skip, accumulation=1)),

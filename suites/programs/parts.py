@@ -1,4 +1,4 @@
-"""Parts of models with the settings that samples of single operators leave out, whole modules forward and backward."""
+"""Parts of models with settings that single-operator samples leave out: whole modules, forward and backward."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _places(*shape: int, high: int) -> T:
 
 
 class Of(nn.Module):
-    """Calls a module in some way, and returns all tensors that it gives, as states are beside the result."""
+    """A module that calls ``inner`` through ``function`` and returns all resulting tensors, such as states."""
 
     def __init__(self, function: Callable[[nn.Module, T], object], inner: nn.Module) -> None:
         super().__init__()
@@ -42,30 +42,30 @@ class Of(nn.Module):
 Recurrent = partial(Of, nn.Module.__call__)
 
 
-_LABELS = torch.tensor([[1, 1, 3], [3, 3, 0], [4, 0, 0], [0, 0, 0]])  # the second just fit in three steps
+_LABELS = torch.tensor([[1, 1, 3], [3, 3, 0], [4, 0, 0], [0, 0, 0]])  # the second barely fits in three steps
 _MASK = torch.ones(9, 9).triu(1).bool()
 _LATE = torch.arange(9) > torch.tensor([[5], [8], [0]])
 
 
 def _masked(inner: nn.Module, x: T) -> T:
-    """Attend with a mask for each batch and head, and with numbers that are added."""
+    """Attend with a mask for each batch and head, and with an additive mask."""
     heads = inner(x).view(3, 9, 2, 8).transpose(1, 2)
     mask = (_x(3, 2, 9, 9) > 0).to(x.device) | torch.eye(9, dtype=torch.bool, device=x.device)
     attend = nn.functional.scaled_dot_product_attention
-    few = attend(heads[:, :, :5], heads, heads, attn_mask=mask[:, :, :5])  # of fewer queries than keys
+    few = attend(heads[:, :, :5], heads, heads, attn_mask=mask[:, :, :5])  # fewer queries than keys
     added = attend(heads, heads, heads, attn_mask=_MASK.to(heads))
     return torch.cat([attend(heads, heads, heads, attn_mask=mask), few, added], 2)
 
 
 def _from_states(inner: Any, x: T) -> object:
-    """Begin with states that are not zero, which are of the inputs."""
+    """Start from nonzero states, computed from the inputs."""
     count, wider = inner.num_layers * (1 + inner.bidirectional), inner.hidden_size - x.shape[-1]
     first = nn.functional.pad(x[:count], (0, wider), value=0.5).tanh()
     return inner(x, (first, first.flip(1)) if isinstance(inner, nn.LSTM) else first)
 
 
 def _packed(inner: nn.Module, x: T, lengths: tuple[int, ...] = (9, 6, 2)) -> object:
-    """Pack sequences of several lengths, as recognisers of speech train; those in another order begin with states."""
+    """Pack sequences of several lengths, as in training speech recognisers; unsorted ones start with given states."""
     is_mixed = sorted(lengths, reverse=True) != [*lengths]
     given = nn.utils.rnn.pack_padded_sequence(x, torch.tensor(lengths), True, enforce_sorted=not is_mixed)
     states = [(x[:, :2].transpose(0, 1).tanh(), x[:, 2:4].transpose(0, 1).tanh())] if is_mixed else []
@@ -73,7 +73,7 @@ def _packed(inner: nn.Module, x: T, lengths: tuple[int, ...] = (9, 6, 2)) -> obj
     return nn.utils.rnn.pad_packed_sequence(found, batch_first=True)[0], last
 
 
-#: Modules and what they are given: a shape, or what makes it.
+#: Modules and their inputs: a shape, or a function that makes the input.
 MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[[], T]]] = {
     "lstm": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
     "gru-stacked": (lambda: Recurrent(nn.GRU(12, 16, 2, bidirectional=True)), (9, 3, 12)),
@@ -100,7 +100,7 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
 
 
 def _filled(key: str, module: nn.Module) -> nn.Module:
-    """Set parameters that follow from a key."""
+    """Set parameters that are derived from a key."""
     with torch.no_grad():
         for name, each in module.named_parameters():
             fan = each[0].numel() if each.dim() > 1 else 1
@@ -112,7 +112,7 @@ def _filled(key: str, module: nn.Module) -> nn.Module:
 
 
 def _made(name: str) -> tuple[nn.Module, T]:
-    """Return a module with parameters that follow from its name, and what it is given."""
+    """Return a module, with parameters derived from its name, and its input."""
     if name in SETTINGS:
         module, (x,), _ = _built(f"parts/{name}", *SETTINGS[name])
         return module, x.detach()
@@ -124,18 +124,18 @@ def _module(at: At, name: str) -> None:
     at.judge.module(*_made(name))
 
 
-#: By module: whether each input trains, what makes the module, and what it is given. Source: PyTorch 2.13's module_db.
+#: By module: whether it is in training mode, its arguments, and its inputs. Source: PyTorch 2.13's module_db.
 KINDS: Mapping[str, list[Any]] = beside(__file__, "modules.json")
 _AT_SMOKE = """LSTMCell RNN MultiheadAttention TransformerEncoderLayer TransformerDecoderLayer Bilinear PReLU
 CrossEntropyLoss NLLLoss BCEWithLogitsLoss PoissonNLLLoss SmoothL1Loss CosineEmbeddingLoss MaxPool1d
 MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d AdaptiveAvgPool2d AdaptiveMaxPool2d LPPool1d Conv1d GLU
 ELU CELU SELU Hardtanh Hardswish LeakyReLU Softplus Mish LogSigmoid LogSoftmax ReflectionPad3d
 ReplicationPad1d"""
-#: Of which gradients are not asked, or hang on results that are known to deviate.
+#: Modules whose gradients are not compared, or depend on results that are known to deviate.
 _RESULTS_ALONE = ("lstm-packed-mixed", "lstm-dropped", "gru-dropped")
-#: Settings that PyTorch's tests leave out: by name, the module, and an input as above.
+#: Settings that PyTorch's tests leave out: by name, the module and an entry as above.
 SETTINGS: Mapping[str, tuple[str, list[Any]]] = beside(__file__, "settings.json")
-#: Modules that not every chip has, or that are known to deviate.
+#: Modules that not every chip supports, or that are known to deviate.
 _APART = ("lstm-packed", "lstm-packed-mixed", "lstm-stacked", "gru-stacked",
     "gru-long", "gru-of-states", "gru-evaluated", "spectral_norm", "alignments", "unpooled",
     "lstm-dropped", "gru-dropped")  # fmt: skip
@@ -144,7 +144,7 @@ _APART = ("lstm-packed", "lstm-packed-mixed", "lstm-stacked", "gru-stacked",
 def _computed(
     name: str, module: nn.Module, device: torch.device, dtype: torch.dtype, *given: T, **how: T
 ) -> dict[str, T]:
-    """Results, and gradients of all parameters and of inputs of floating point, each in one tensor."""
+    """Return results and the gradients of all parameters and floating-point inputs, each joined in one tensor."""
 
     def put(x: T) -> T:
         moved = x.to(device, dtype if x.is_floating_point() else None).detach()
@@ -155,14 +155,14 @@ def _computed(
     leaves = [each for each in (*module.parameters(), *tensors([given, how])) if each.requires_grad]
     above = [inputs.normal(f"parts/{each.shape}/above", each.shape).to(device, dtype) for each in outputs]
     found = {name: joined(outputs)}
-    if leaves and module.training:  # where it evaluates, not every device keeps what gradients need
+    if leaves and module.training:  # in evaluation mode, not every device saves what gradients need
         grads = torch.autograd.grad(outputs, leaves, above, allow_unused=True)
         found[f"gradients of {name}"] = joined(each for each in grads if each is not None)
     return found
 
 
 def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-    """All modules, without the search for the layer that is wrong."""
+    """Return the results of all modules, without locating a faulty layer."""
     found: dict[str, T] = {}
     for name in (*MODULES, *SETTINGS):
         if name not in _APART and hasattr(nn, SETTINGS.get(name, ("Module", []))[0]):
@@ -174,7 +174,7 @@ def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
 
 
 def _drawn(key: str, told: Any) -> Any:
-    """Return what PyTorch's tests give, with numbers that follow from a key; all but targets want a gradient."""
+    """Return the inputs of PyTorch's tests, with numbers derived from a key; all but targets require a gradient."""
     if isinstance(told, list):
         return [_drawn(f"{key}/{i}", each) for i, each in enumerate(told)]
     if not isinstance(told, dict):
@@ -183,7 +183,7 @@ def _drawn(key: str, told: Any) -> Any:
         return torch.tensor(told["elements"])
     if "numbers" not in told:
         return {name: _drawn(f"{key}/{name}", each) for name, each in told.items()}
-    # Settings of one input have the numbers of all modules here of that shape.
+    # Variants of one input share the numbers of all modules here with that shape.
     x = inputs.normal(key, told["shape"]) if "std" not in told else _x(*told["shape"], std=told["std"])
     if told["numbers"] == "any":
         return x.requires_grad_()
@@ -191,7 +191,7 @@ def _drawn(key: str, told: Any) -> Any:
 
 
 def _built(key: str, kind: str, row: list[Any]) -> tuple[nn.Module, list[T], dict[str, T]]:
-    """Return a module and what it is given. Raises NotImplementedError or TypeError for what torch does not know."""
+    """Return a module and its inputs. Raise NotImplementedError or TypeError for what torch does not know."""
     if not hasattr(nn, kind):
         raise NotImplementedError(f"torch {torch.__version__} has no {kind}")
     training, *rest = row
@@ -201,27 +201,27 @@ def _built(key: str, kind: str, row: list[Any]) -> tuple[nn.Module, list[T], dic
 
 
 def _of_torch(device: torch.device, dtype: torch.dtype, kind: str, step: int = 1) -> dict[str, T]:
-    """A module with what PyTorch's own tests give it, in all settings that this version of torch knows."""
+    """Run a module on the inputs of PyTorch's own tests, in all settings that this version of torch knows."""
     found: dict[str, T] = {}
     for place, row in enumerate(KINDS[kind][::step]):
         try:
             module, given, more = _built(f"{kind}/{place}", kind, row)
-        except TypeError:  # an argument that is newer
+        except TypeError:  # an argument of a newer version
             continue
         found |= _computed(f"input {place}", module, device, dtype, *given, **more)
     return found
 
 
 def _forward(device: torch.device, dtype: torch.dtype, name: str) -> dict[str, T]:
-    """Results, not gradients."""
+    """Return results without gradients."""
     model, x = _made(name)
     return _computed(name, model.requires_grad_(False), device, dtype, x)
 
 
 def _statistics(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-    """Running statistics over three batches: with momentum, with their plain mean, and not in evaluation.
+    """Return running statistics over three batches: with momentum, as a cumulative mean, and in evaluation mode.
 
-    Averages of the weights, plain and exponential, are those of a copy, whose own statistics stay as they were then.
+    Averages of the weights, plain and exponential, are kept in a copy, whose own statistics do not change.
     """
     found, of = dict[str, T](), importlib.import_module("torch.optim.swa_utils")
     ways: Mapping[float | None, dict[str, Any]] = {
@@ -230,7 +230,7 @@ def _statistics(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     for momentum, how in ways.items():
         for kind, *shape in ((nn.BatchNorm1d, 9, 4), (nn.BatchNorm2d, 3, 4, 5, 6), (nn.InstanceNorm2d, 3, 4, 5, 6)):
             if kind is nn.InstanceNorm2d and momentum is None:
-                continue  # which torch 2.1 refuses
+                continue  # torch 2.1 refuses this
             layer = kind(4, momentum=momentum, affine=True, track_running_stats=True).to(device, dtype)  # type: ignore[arg-type]
             average = of.AveragedModel(layer, device, **how)
             for turn in range(3):
@@ -248,7 +248,7 @@ def _statistics(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
 
 
 def _renormalized(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-    """Rows that are looked up are made no longer than the limit, by the norm that is asked; others stay."""
+    """Look up rows that are renormalized to a maximum norm; other rows must not change."""
     found: dict[str, T] = {}
     for norm in (1.0, 2.0, 3.0):
         weight, places = _x(17, 6).to(dtype).to(device), _places(5, 3, high=15).to(device)
@@ -258,7 +258,7 @@ def _renormalized(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
 
 
 def _all_ignored(at: At) -> None:
-    """Where all targets are ignored, the mean is NaN, or zero on a chip without it; sum and gradients are zero."""
+    """Check a loss with only ignored targets: mean NaN, or zero on a chip without NaN; sum and gradients zero."""
     target = torch.full((5,), -100)
     for device in (at.device, CPU):
         x = _x(5, 4).to(device).requires_grad_()
@@ -271,7 +271,7 @@ def _all_ignored(at: At) -> None:
 
 
 class Tied(nn.Module):
-    """Weights at two places, one that does not train, and buffers of several dtypes, one of which is not saved."""
+    """A module with tied weights, a frozen parameter, and buffers of several dtypes, one of them not saved."""
 
     def __init__(self, first: int = 0) -> None:
         super().__init__()
@@ -292,7 +292,7 @@ def _loaded(module: nn.Module, state: Mapping[str, T], **how: bool) -> nn.Module
 
 
 Way: TypeAlias = Callable[[Any, Any, torch.device], nn.Module]
-#: What is done with a module of the host, and another one of the device; and by way of a file.
+#: Operations on a module on the host and another on the device; below, the same through a file.
 DONE: Mapping[str, Way] = {
     "to": lambda m, _, d: m.to(d), "there and back": lambda _, n, d: n.cpu().to(d), "half": lambda _, n, __: n.half(),
     "to half": lambda m, _, d: m.to(d, torch.float16), "deepcopy": lambda _, n, __: deepcopy(n),
@@ -316,7 +316,7 @@ SAVED: Mapping[str, Way] = {
 
 
 def moved(device: torch.device, ways: Mapping[str, Way]) -> dict[str, Any]:
-    """Say what each module holds, which parameters and what memory are those from before, and what a change changes."""
+    """Return what each module holds, which parameters and memory it shares with before, and the effect of a change."""
     found: dict[str, Any] = {}
     for name, do in ways.items():
         given, there = Tied(), Tied(50).to(device)
@@ -327,7 +327,7 @@ def moved(device: torch.device, ways: Mapping[str, Way]) -> dict[str, Any]:
         are_there = [each.device.type == device.type for each in (*named.values(), *grads.values())]
         are_known = [each in before for each in named.values()]
         found[name] = [described(named | grads), are_there, are_known, [each.clone() for each in before.values()]]
-        found[f"{name}, state"] = module.state_dict()  # which sees the change below
+        found[f"{name}, state"] = module.state_dict()  # which shares memory and shows the change below
         next(module.parameters()).data.add_(1)
         found[f"{name}, changed"] = [*named.values()]
     return found

@@ -1,4 +1,4 @@
-"""Long sums and chains, large means, wide rows, large numbers and small ones, for which usual samples are too short."""
+"""Long sums and chains, large means, wide rows, large and small numbers, for which usual samples are too short."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 
 
 def _over(call: Callable[[Given], object], *dtypes: torch.dtype, terms: int = 4, level: str = "") -> Row:
-    """Return a row. Functions of numbers of all sizes are judged as sums of four: few large results decide.
+    """Return a row. Functions of numbers of all sizes are judged as sums of four, as few large results dominate.
 
-    ``call`` makes its inputs by ``given(rows, columns, mean=, std=)``, in the dtype under test.
+    ``call`` makes its inputs with ``given(rows, columns, mean=, std=)``, in the dtype under test.
     """
 
     def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
@@ -38,7 +38,7 @@ def _over(call: Callable[[Given], object], *dtypes: torch.dtype, terms: int = 4,
         results = found if isinstance(found, tuple) else (found,)
         return {f"result {i}": each for i, each in enumerate(results) if isinstance(each, T)}
 
-    # In half precision the CPU of torch 2.1 lacks some functions.
+    # The CPU of torch 2.1 lacks some functions in half precision.
     level = level or (STANDARD if dtypes else SMOKE)
     return level, lambda at: at.defined(run, *(dtypes or (F32,)), accumulation=terms)
 
@@ -85,7 +85,7 @@ def _repeated(given: Given) -> T:
 
 
 def _duplicates(device: torch.device) -> dict[str, T]:
-    """Whatever adds up in one place adds all of it: thousands of small integers in seven places, all exact."""
+    """Accumulate thousands of small integers in seven places; every one must be added, exactly."""
     index = inputs.integers("ranges/duplicates", (4099,), low=0, high=7).to(device)
     x = inputs.integers("ranges/duplicates/source", (4099, 5), low=-3, high=4).float().to(device)
     table, wide = torch.ones(7, 5, device=device), index[:, None].expand(4099, 5)
@@ -105,7 +105,7 @@ def _duplicates(device: torch.device) -> dict[str, T]:
 
 
 def _not_finite(at: At) -> None:
-    """One NaN, or one infinity, reaches all results that it belongs to, and no other; so does one large number."""
+    """Check that one NaN, infinity or large number reaches all results that depend on it, and no others."""
     calls: Mapping[str, Callable[[T], T]] = {
         "max_pool2d": lambda x: F.max_pool2d(x[None], 3, 2), "avg_pool2d": lambda x: F.avg_pool2d(x[None], 3, 2),
         "amax": lambda x: x.amax((0, 2)), "amin": lambda x: x.amin((0, 2)), "sum": lambda x: x.sum((0, 2)),
@@ -115,7 +115,7 @@ def _not_finite(at: At) -> None:
         "cumsum": lambda x: x.cumsum(1), "max": lambda x: x.max(-1).values, "sort": lambda x: x.sort(-1).values,
         "sign": torch.sign, "mm": lambda x: x[0] @ x[1].mT, "norms": lambda x: torch._foreach_norm([*x])[0],  # noqa: SLF001
     }  # fmt: skip
-    is_known = at.device.type != "npu" or knows_infinities()  # some chips have the largest number in their place
+    is_known = at.device.type != "npu" or knows_infinities()  # some chips use the largest number instead
     for bad in (torch.nan, torch.inf, -torch.inf) if is_known else (1e15, -1e15):
         x = inputs.integers("ranges/special", (3, 7, 9), low=-4, high=5).float()
         x[1, 3, 4] = bad
@@ -126,11 +126,11 @@ def _not_finite(at: At) -> None:
 
 
 def _most(x: T) -> int:
-    """Return a number that a format of floating-point numbers as wide as these integers does not hold."""
+    """Return an integer that the floating-point format of the same width cannot represent."""
     return 2**53 + 1 if x.dtype is torch.int64 else 2**24 + 1
 
 
-#: Calls of whole numbers, and of the same in another order.
+#: Calls on integers and on the same integers in another order.
 _WHOLE: Mapping[str, Callable[[T, T], T]] = {
     "mul": lambda x, y: x * (y % 31), "add": torch.add, "sub": torch.sub, "maximum": torch.maximum,
     "eq": lambda x, _: x == x + 1, "lt": lambda x, _: x + 1 < x, "gt": lambda x, _: x + 1 > x,
@@ -151,7 +151,7 @@ _WHOLE: Mapping[str, Callable[[T, T], T]] = {
 
 
 def _whole(device: torch.device) -> dict[str, T]:
-    """Whole numbers are computed and compared as such: float32 has 24 bits, float64 53, and 64 bits are two words."""
+    """Compute with integers, which must stay exact: float32 has 24 bits, float64 53, and 64 bits are two words."""
     large = inputs.integers("ranges/whole", (329,), low=-(2**31), high=2**31)
     few = torch.tensor([2**24 + 1, 2**31 - 1, -(2**31) - 1, 2**53 + 1, -(2**53) - 1, 2**62 + 1, 3, 0]).repeat(42)
     given = {"large numbers": large, "some numbers": few, "numbers of int32": (large >> 5).int()}
@@ -160,7 +160,7 @@ def _whole(device: torch.device) -> dict[str, T]:
 
 
 def _rows(device: torch.device) -> dict[str, T]:
-    """Of more than 65,535 rows, or batches, all are computed."""
+    """Compute more than 65,535 rows or batches, none of which may be missing."""
     x = inputs.integers("ranges/rows", (70001, 3), low=-4, high=5).float().to(device)
     return {
         "bmm": torch.bmm(x[:, None], x[:, :, None]), "sum": x.sum(-1), "amax": x.amax(-1), "cumsum": x.cumsum(-1),
@@ -171,7 +171,7 @@ def _rows(device: torch.device) -> dict[str, T]:
 
 
 def _beyond(device: torch.device) -> dict[str, Any]:
-    """Places beyond 2^24 and 2^16 are found, by integers: float32 cannot count them."""
+    """Use indices beyond 2^24 and 2^16, which must be found as integers: float32 cannot count them."""
     count, places = 2**24 + 9, torch.tensor([2**24 + 1, 2**24 + 3, 2**24 + 5], device=device)
     x, ones = torch.zeros(count, dtype=torch.int8, device=device), torch.ones(count, dtype=torch.int8, device=device)
     x[2**24 + 1] = 5
@@ -190,14 +190,14 @@ def _beyond(device: torch.device) -> dict[str, Any]:
 
 
 def _cancelled(given: Given) -> tuple[T, ...]:
-    """Products whose sums are small, and above 65,504 on the way."""
+    """Return products whose sums are small but exceed 65,504 on the way."""
     ones, b = given(3, 256, mean=200, std=0), given(511, 5, mean=200, std=0)
     a = torch.cat([ones, -ones[:, 1:]], 1)
     return a @ b, torch.bmm(a[:, None], b.expand(3, 511, 5)), F.linear(a, b.mT), F.conv1d(a[:, None], b.mT[:, None])
 
 
 def _of_least(given: Given) -> tuple[T, ...]:
-    """Attend with the least number in place of infinity in a mask: a row with no other is an even one."""
+    """Attend with the smallest number in a mask instead of -inf: a fully masked row becomes uniform."""
     q, k, v = (given(1, 2, 9, 8, mean=i) for i in range(3))
     mask = torch.zeros_like(q[0, 0, :, :1]).repeat(1, 9)
     mask[:, 5:] = mask[3] = torch.finfo(q.dtype).min

@@ -1,4 +1,4 @@
-"""Short programs, each compared with its definition on the CPU in float64, and bit for bit where it is exact."""
+"""Short programs, each compared with its definition on the CPU in float64, and bit for bit where exact."""
 
 from __future__ import annotations
 

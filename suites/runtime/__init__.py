@@ -1,4 +1,4 @@
-"""What a runtime promises: state between calls, streams, movement of data, refusals, time and memory."""
+"""What a runtime guarantees: state between calls, streams, data movement, refusals, time and memory."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ TABLES: Mapping[str, Mapping[str, Row]] = {
     "streams": {**STREAMS, **GENERATED},
     "movement": MOVEMENT,
     "costs": {**COSTS, **SOAKS},
-    "refusals": REFUSALS,  # last: on a chip some may break the device
+    "refusals": REFUSALS,  # last: on some chips these may break the device
 }
 CASES = tuple(cases_of("runtime", TABLES))

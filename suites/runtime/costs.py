@@ -1,6 +1,6 @@
 """Time and memory, compared within the run: with other operators that do the same work, and with a plain copy.
 
-Limits are wide: they are for a device on which something takes a hundred times too long, not for a benchmark.
+The limits are wide: they catch a device on which something takes a hundred times too long; this is no benchmark.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from .rows import MIB, NOTHING_S, SMOKE, STANDARD, TIMES, At, Row, least_s
 from .soaks import ALL, GRADIENTS, Calls, Kind, Kinds, host_bytes, kinds, of_new_shapes, of_runtime
 from .state import CALLS
 
-#: Calls of 16 MiB, with how many times that each needs at its peak, and keeps for its results.
+#: Calls on 16 MiB, with the peak memory each needs and the memory it keeps for its results, in multiples of 16 MiB.
 Needs: TypeAlias = Mapping[str, tuple[Callable[[], object], float, float]]
-#: Rows of 64 columns; calls that multiply, sort or add in turn, for which others are no measure; those of all dtypes.
+#: Rows of 64 columns; products and calls that sort or add serially, not comparable with others; calls of all dtypes.
 _LARGE, _PRODUCTS = 4096, ("mm", "bmm", "matmul", "addmm", "einsum", "attention", "conv2d")
 _SORTS = ("sort", "scatter", "gather", "multinomial", "topk", "unique", "median", "cumsum, long")
-#: For each of these calls torch_npu makes a mask of 2,048 x 2,048, however little they attend to.
+#: For each of these calls torch_npu allocates a mask of 2,048 x 2,048, however short the sequences.
 _WITH_MASKS = "attention, causal"
 _IN_ALL_DTYPES = ("add", "mul", "where", "amax", "argmax", "cat", "transposed", "index_select", "logical", "repeat")
 
 
 def _alike(at: At, what: str, made: Calls, *, usual_is: str = "", times: int = TIMES, part: int = 2) -> None:
-    """No call takes many times what the median of its neighbours does, another ``part`` of them, or ``usual_is``."""
+    """Check that no call takes many times the median (``part`` 2) or other quantile of its peers, or ``usual_is``."""
     asked = {name: call for name, call in made.items() if usual_is or not name.startswith(_WITH_MASKS)}
     took = {name: least_s(at.wait, call, 1) for name, call in asked.items()}
     usual = max(took.get(usual_is, sorted(took.values())[len(took) // part]), NOTHING_S)
     slow = {name: each for name, each in took.items() if each > times * usual}
-    for _ in range(3 if slow else 0):  # other work on the machine may have been in the way
+    for _ in range(3 if slow else 0):  # other work on the machine may have interfered
         again = {name: least_s(at.wait, made[name], 10) for name in slow}
         slow = {name: each for name, each in again.items() if each > times * usual}
     beside = usual_is or ("the median" if part == 2 else "the quicker ones")
@@ -46,7 +46,7 @@ def _alike(at: At, what: str, made: Calls, *, usual_is: str = "", times: int = T
 
 
 def _large(at: At) -> Calls:
-    """Return calls of a large matrix, but for products, in several dtypes."""
+    """Return calls on a large matrix in several dtypes, without products and sorts."""
     calls = {name: call for name, call in ALL.items() if not name.startswith(_PRODUCTS + _SORTS)}
     found = kinds(at, calls, rows=_LARGE)
     for dtype in (torch.float16, torch.int32, torch.int64):
@@ -55,7 +55,7 @@ def _large(at: At) -> Calls:
 
 
 def _small_calls(at: At) -> None:
-    """No call of little takes long; nor does waiting for a device that has nothing to do, which is in each."""
+    """Check that no small call takes long, nor does synchronizing with an idle device, which is part of each."""
     _alike(at, "calls of little", _small(at), times=30)
     x, took = torch.rand(1, 1, device=at.device), least_s(at.wait, lambda: None, 20)
     if at.device.type != "cpu":
@@ -109,12 +109,12 @@ def _shapes(at: At) -> None:
             for rows in (1, 16, 256, 4096, 2**14)
             for dim in (0, 1)
         }
-        # Half of them are along one dimension.
+        # Half of the calls are along one dimension.
         _alike(at, f"{name} of one size", made, times=15, part=4)
 
 
 def _places(at: At) -> None:
-    """Equal, ordered and mixed indices take about as long: of kernels that add in one place, or look it up."""
+    """Check that equal, ordered and mixed indices take about as long in kernels that accumulate or look up."""
     count = 4096
     x, table = torch.ones(count, 4, device=at.device), torch.ones(count, 4, device=at.device, requires_grad=True)
     ordered = torch.arange(count, device=at.device)
@@ -132,7 +132,7 @@ def _places(at: At) -> None:
 
 
 def _values(at: At, calls: Mapping[str, Kind] = ALL) -> None:
-    """Whatever the numbers are, and wherever they lie, a call takes about as long."""
+    """Check that a call takes about as long whatever the values and the memory layout."""
     x, wide = torch.rand(400, 64), torch.rand(401, 129)
     ordered = x.flatten().sort()[0].view_as(x)
     whole = {
@@ -140,11 +140,11 @@ def _values(at: At, calls: Mapping[str, Kind] = ALL) -> None:
         "negative numbers": -x, "large numbers": x * 1e30, "tiny numbers": x * 1e-40, "infinities": x / 0,
         "NaN": x / 0 * 0, "whole numbers": (x * 64).floor(), "few large numbers": x + (x > 0.999) * 1e3,
     }  # fmt: skip
-    if at.device.type != "cpu":  # which has no units for half precision, or torch does not use them
+    if at.device.type != "cpu":  # the CPU has no units for half precision, or torch does not use them
         whole |= {"float16": x.half(), "bfloat16": x.bfloat16()}
     there = wide.to(at.device)
     given = {name: (each, each.to(at.device)) for name, each in whole.items()}
-    places = {  # the first element, and the steps from row to row and from column to column
+    places = {  # the first element, and the strides of rows and columns
         "a part of a tensor": (132, (129, 1)), "every second column": (130, (129, 2)), "columns": (0, (1, len(x))),
         "an odd place": (1, (64, 1)), "a repeated row": (0, (0, 1)),
     }  # fmt: skip
@@ -154,7 +154,7 @@ def _values(at: At, calls: Mapping[str, Kind] = ALL) -> None:
     for name, call in calls.items():
         made: Calls = {"usual": partial(call, usual)}
         for said, (here, each) in given.items():
-            with contextlib.suppress(RuntimeError, IndexError, ValueError):  # what both take is asked
+            with contextlib.suppress(RuntimeError, IndexError, ValueError):  # only calls that both devices accept
                 call(here), call(each)
                 made[f"{name} of {said}"] = partial(call, each)
         _alike(at, "calls of one shape", made, usual_is="usual", times=15)
@@ -203,7 +203,7 @@ def _products(at: At, dtype: torch.dtype = torch.float32) -> Calls:
 
 
 def _released(at: At) -> None:
-    """What is freed can be had again: by the allocator's figures, and by the device's."""
+    """Check that freed memory is available again, according to the allocator and to the device."""
     backend: Any = at.backend
     here, last = backend.current_device(), backend.device_count() - 1
     backend.empty_cache()
@@ -230,14 +230,14 @@ def _released(at: At) -> None:
         took = (time.perf_counter() - start) / number
         said = f"to have and free {number} tensors of {size:,} bytes takes {took * 1e3:.0f} ms for each"
         at.holds(number == 1 or took < 0.01, said)
-    for _ in range(20):  # other processes may use the card: of several looks the best counts
+    for _ in range(20):  # other processes may use the card: the best of several readings counts
         lost = free - backend.mem_get_info()[0]
         if lost < 8 * MIB:
             break
         time.sleep(0.02)
     at.holds(lost < 8 * MIB, f"{lost:,} bytes are still taken on the device after empty_cache()")
     if empty := getattr(backend, "host_empty_cache", None):  # torch_npu 2.7 and later
-        host, held = torch.ones(40 * MIB, dtype=torch.uint8), host_bytes()  # above 32 MiB malloc keeps nothing
+        host, held = torch.ones(40 * MIB, dtype=torch.uint8), host_bytes()  # above 32 MiB malloc returns blocks
         for _ in range(3):
             host.pin_memory()
             empty()
@@ -246,10 +246,10 @@ def _released(at: At) -> None:
 
 
 def _needs(at: At, made: Callable[[torch.Tensor], Needs]) -> None:
-    """Calls need room for their results, and hardly more; what nothing refers to any more is free again."""
+    """Check that calls need memory for their results and hardly more, and that unreferenced memory is freed."""
     backend: Any = at.backend
     for name, (call, needs, keeps) in made(torch.ones(16 * MIB // 4, device=at.device)).items():
-        for pause_s in (0, 0.001, 0.1, 1):  # backward() has a thread of its own, which may free things somewhat later
+        for pause_s in (0, 0.001, 0.1, 1):  # backward() has a thread of its own, which may free memory slightly later
             backend.reset_peak_memory_stats()
             before, result = backend.memory_allocated(), call()
             time.sleep(pause_s)
@@ -286,7 +286,7 @@ def _simple(x: torch.Tensor) -> Needs:
 
 
 def _trained(x: torch.Tensor) -> Needs:
-    """Return calls of a parameter that has a gradient or gets one, and of a chain of sixteen sines, a MiB each."""
+    """Return calls on a parameter that has or receives a gradient, and on a chain of sixteen sines, each of 16 MiB."""
 
     def weight(rows: int = 1) -> nn.Parameter:
         return nn.Parameter(x.view(rows, -1).clone())
@@ -325,7 +325,7 @@ def _deep(x: torch.Tensor) -> torch.Tensor:
 
 
 def _blocks(at: At) -> None:
-    """Tensors of sizes where allocators change their ways have memory of their own, which is counted, and a limit."""
+    """Check that tensors at allocator size thresholds have memory of their own, which is counted and can be limited."""
     backend: Any = at.backend
     places = range(backend.device_count())
     steps = (512, 4096, MIB // 2, MIB, 2 * MIB, 10 * MIB, 20 * MIB)
@@ -337,7 +337,7 @@ def _blocks(at: At) -> None:
         backend.empty_cache()
         for place in others:
             held[place] = torch.empty(sizes[place], dtype=torch.uint8, device=at.device).fill_((place + turn) % 251)
-            held[place] += turn  # what is read and written is its own
+            held[place] += turn  # read and write only its own memory
         found = {sizes[place]: int(each.amax()) - int(each.amin()) for place, each in held.items()}
         at.same(found, dict.fromkeys(found, 0), "tensors, of so many bytes, share their memory with others")
     here, reserved = backend.memory_allocated(), backend.memory_reserved()

@@ -1,4 +1,4 @@
-"""Generated programs over several streams, beside the same on the CPU. A failure names the program's last steps."""
+"""Generated programs over several streams, compared with the CPU. A failure names the program's last steps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pytest_ascend.run.inputs import Chance
 from .rows import SMOKE, STANDARD, At, Row, T, numbered
 from .streams import COUNT, ORDERS, WAITS
 
-#: Buffers of a program over streams, and its steps.
+#: Number of buffers and of steps in a program over streams.
 _BUFFERS, _STEPS = 4, 40
 
 
 @dataclass(slots=True)
 class _Buffer:
-    """A tensor, what it should hold, the stream that made it, and by stream the last step that read or wrote it."""
+    """A tensor, its expected value, the stream that made it, and the last step per stream that read or wrote it."""
 
     there: T
     wanted: T
@@ -30,22 +30,22 @@ class _Buffer:
 
 
 class _OverStreams:
-    """A program over four streams, in which each step waits for what it needs, in a way that is drawn, and no more.
+    """A program over four streams in which each step waits, in a random way, for what it needs and for nothing else.
 
-    ``seen[s][t]`` is the last step of stream t that the next step of stream s comes after.
+    ``seen[s][t]`` is the last step of stream t that is complete before the next step of stream s.
     """
 
     def __init__(self, at: At, seed: int) -> None:
         self.at, self.chance, self.steps = at, Chance(f"generated/streams/{seed}"), list[str]()
         new = at.backend.Stream
-        more = 35 if seed % 4 == 1 else 3  # more than there are
+        more = 35 if seed % 4 == 1 else 3  # more than the device has
         self.streams = (at.backend.current_stream(), *(new(priority=-(each % 2)) for each in range(more)))
         self.done = [0] * len(self.streams)
         self.seen = [[0] * len(self.streams) for _ in self.streams]
-        self.count = 2**18 + 3 if seed % 4 == 3 else COUNT  # of a MiB and more, which allocators keep apart
+        self.count = 2**18 + 3 if seed % 4 == 3 else COUNT  # above a MiB, which allocators handle separately
         filled = (numbered(self.count, 9 * each) for each in range(_BUFFERS))
         self.buffers = [_Buffer(each.to(at.device), each, 0) for each in filled]
-        self.copies = list[tuple[T, T, int]]()  # to the host: target, what it should hold, and stream
+        self.copies = list[tuple[T, T, int]]()  # copies to the host: target, expected value, stream
 
     def run(self) -> None:
         here = partial(self.at.backend.set_device, self.at.backend.current_device())
@@ -70,7 +70,7 @@ class _OverStreams:
         self.at.holds(torch.equal(found, wanted), cause)
 
     def _uses(self, place: int, *, reads: tuple[_Buffer, ...] = (), writes: tuple[_Buffer, ...] = ()) -> None:
-        """Have a stream wait for what its next step needs, and note what that step uses."""
+        """Have a stream wait for what its next step needs, and record what that step uses."""
         for used in [each.written for each in (*reads, *writes)] + [each.read for each in writes]:
             for other, step in used.items():
                 if other != place and self.seen[place][other] < step:
@@ -82,11 +82,11 @@ class _OverStreams:
                 each.there.record_stream(self.streams[place])
 
     def _waits(self, place: int | None, other: int) -> None:
-        """Have a stream, or the host, wait for what another one does so far."""
+        """Have a stream, or the host (``place`` None), wait for the work enqueued so far on another stream."""
         if place is None or self.chance.below(3) == 0:
             way, said, later = self.chance.of([*WAITS]), "the host", range(len(self.streams))
             waits, event = WAITS[way][1], self.streams[other].record_event()
-            waits(self.streams[other], event) if waits else self.at.wait()  # for all that follows
+            waits(self.streams[other], event) if waits else self.at.wait()  # for all later work
         else:
             way, said, later = self.chance.of([*ORDERS]), f"stream {place}", range(place, place + 1)
             ORDERS[way][0](self.at, self.streams[other], self.streams[place])
@@ -109,7 +109,7 @@ class _OverStreams:
         target.wanted = source.wanted
 
     def replaces(self, place: int) -> None:
-        """Compute a new tensor, and let go of the old one, whose memory is used again."""
+        """Compute a new tensor and release the old one, whose memory is reused."""
         one, other, number = self.chance.of(self.buffers), self.chance.of(self.buffers), self.chance.below(_BUFFERS)
         self._uses(place, reads=(one, other))
         made = _Buffer(one.there * 3 + other.there, one.wanted * 3 + other.wanted, place)
@@ -123,7 +123,7 @@ class _OverStreams:
         target.wanted = wanted
 
     def stores(self, place: int) -> None:
-        """Copy to the host, and now and then wait for one of these copies, and compare it."""
+        """Copy to the host, and sometimes wait for one of these copies and compare it."""
         source, target = self.chance.of(self.buffers), torch.full_like(self.buffers[0].wanted, -1).pin_memory()
         self._uses(place, reads=(source,))
         target.copy_(source.there, non_blocking=True)
@@ -137,7 +137,7 @@ class _OverStreams:
         self.at.busy()
 
 
-#: The steps of programs over streams, those that are drawn more often several times.
+#: The steps of programs over streams; frequent ones are listed several times.
 _DRAWN: Sequence[Callable[[_OverStreams, int], None]] = (
     *(_OverStreams.adds,) * 6, *(_OverStreams.copies_between,) * 5, *(_OverStreams.replaces,) * 5,
     *(_OverStreams.loads,) * 4, *(_OverStreams.stores,) * 6, *(_OverStreams.works,) * 2,

@@ -1,4 +1,4 @@
-"""Movement of data: copies of all ways and sizes, operators that only move, and casts, all bit for bit."""
+"""Data movement: copies of all kinds and sizes, operators that only move elements, and casts, all bit for bit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pytest_ascend.run import inputs
 from .rows import CPU, MIB, SMOKE, STANDARD, At, Row, T, alike, described, early, numbered, saved
 
 Moves: TypeAlias = dict[str, Callable[[T], T]]
-#: Bytes of copies: around what one transfer, one staging buffer or one page of the drivers may hold, and odd ones.
+#: Copy sizes in bytes: near what one transfer, staging buffer or driver page may hold, and odd ones.
 SIZES = (1, 511, 4097, MIB + 3, 4 * MIB + 5, 16 * MIB + 7)
 
 
 def _copied(at: At, way: Callable[[At, T], T]) -> None:
     for size in SIZES:
         given = numbered(size // 4 + 1, size).view(torch.uint8)[:size].clone()
-        for where in (torch.device("cpu"), at.device):  # what is freed, and used next, holds none of these numbers
+        for where in (torch.device("cpu"), at.device):  # memory freed here and reused next holds none of these values
             torch.full((size,), 165, dtype=torch.uint8, device=where)
         found = way(at, given)
         wrong = (found != given).nonzero() if found.shape == given.shape else torch.zeros(1, 1)
@@ -46,7 +46,7 @@ def _pinned(at: At, x: T) -> T:
 
 
 def _odd(at: At, x: T, *, within: bool) -> T:
-    """Copy from an odd place to an odd one of the device, and to another of the host; what lies around stays."""
+    """Copy between unaligned offsets on the device and on the host; the bytes around the copy must not change."""
     given = torch.cat([x.new_zeros(3), x])
     there = torch.full((len(x) + 9,), 7, dtype=torch.uint8, device=at.device)
     there[5 : 5 + len(x)].copy_((given.to(at.device) if within else given)[3:])
@@ -71,11 +71,11 @@ _WITH_CASTS = torch.int32, torch.float16, torch.int64
 
 
 def _ordered(x: T, order: tuple[int, ...]) -> T:
-    """Return a view of this shape, with gaps, whose dimensions lie in memory in that order."""
+    """Return a view of this shape, with gaps, whose dimensions lie in memory in the given order."""
     return x[3:51:2].view([_SHAPE[each] for each in order]).permute([order.index(each) for each in range(3)])
 
 
-#: Views of one shape: in the order of memory, in other orders, and, which only a source can be, with fewer elements.
+#: Views of one shape: in memory order, in other orders, and (sources only) expanded from fewer elements.
 _GAPS: Moves = {
     "stepped": partial(_ordered, order=(0, 1, 2)), "a part": lambda x: x.view(4, 5, 6)[1:3, 1:4, 1:5],
     "whole": lambda x: x[9:33].view(_SHAPE), "wide": lambda x: x.view(4, 5, 6)[::2, ::2, 1:5],
@@ -92,7 +92,7 @@ _SOURCES = _ALL | _EXPANDED
 def _copies(
     device: torch.device, targets: Moves, sources: Moves, dtypes: tuple[torch.dtype, ...] = (torch.int32,)
 ) -> dict[str, T]:
-    """Copy between all these views, of one dtype on the device, of several between host and device: gaps stay."""
+    """Copy between all these views: one dtype within the device, several between host and device. Gaps are kept."""
     found = dict[str, T]()
     ways = {"to host": (device, CPU), "to device": (CPU, device)} if len(dtypes) > 1 else {"there": (device, device)}
     for (target, into), dtype, (way, (source, place)) in product(targets.items(), dtypes, ways.items()):
@@ -104,7 +104,7 @@ def _copies(
 
 
 def _layouts(device: torch.device) -> dict[str, T]:
-    """Copy on the device, and to and from all places where lines and blocks begin, and between."""
+    """Copy on the device, and between all offsets at which cache lines and blocks begin."""
     x = torch.full((2, 57), 7, dtype=torch.int32, device=device)
     for place in range(1, 17):
         x[0, place : place + 40].copy_(numbered(40, place))
@@ -112,7 +112,7 @@ def _layouts(device: torch.device) -> dict[str, T]:
     return {"lines": x, **_copies(device, _ALL, _SOURCES)}
 
 
-#: Ways to views, of which what is written shows in the tensor, and to copies, of which it does not.
+#: Calls that return views, through which writes reach the tensor, and calls that return copies.
 _VIEWS: Moves = {
     "diagonal": torch.diagonal, "unbind": lambda x: x.unbind()[1], "tensor_split": lambda x: x.tensor_split(3)[2],
     "unfold": lambda x: x.unfold(1, 2, 3), "mT": lambda x: x.mT[1:], "movedim": lambda x: x.movedim(0, 1)[1],
@@ -133,7 +133,7 @@ _VIEWS: Moves = {
     "conj": lambda x: torch.view_as_real(torch.view_as_complex(x.float().view(6, 3, 2)).conj().clone()),
     "neg": lambda x: torch.view_as_complex(x.float().view(6, 3, 2)).conj().imag.clone(), "new": lambda x: x[None, 2:],
 }  # fmt: skip
-#: Tensors of all layouts, each of 36 numbers or a part of them, and what keeps a layout, or makes one of its own.
+#: Tensors of all layouts, of 36 elements or some of them, and calls that keep a layout or choose their own.
 _LAID: Moves = {
     "dense": lambda x: x.view(2, 3, 2, 3), "channels last": lambda x: x.view(2, 2, 3, 3).permute(0, 3, 1, 2),
     "permuted": lambda x: x.view(2, 3, 2, 3).permute(3, 1, 0, 2), "a column": lambda x: x.view(6, 6)[:, 2],
@@ -160,19 +160,19 @@ KEEPS: Moves = {
 
 
 def kept(device: torch.device, moves: Moves, layouts: Moves = _LAID) -> dict[str, Any]:
-    """Say what there is of a tensor of each layout and of a result, whether they share memory, and write to it."""
+    """Return the properties of inputs of each layout and of results, shared memory included, and both after a write."""
     found = dict[str, Any]()
     for (layout, laid), (name, move) in product(layouts.items(), moves.items()):
         x = laid((numbered(36) % 97).to(device))
         made = move(x)
         found[f"{name} of {layout}"] = [described({"it": x, "result": made})]
-        with suppress(RuntimeError):  # of a place that two elements share
+        with suppress(RuntimeError):  # elements may overlap in memory
             found[f"{name} of {layout}"] += [made.fill_(1).mul_(3).add_(2), x]
     return found
 
 
 def _storages(at: At) -> None:
-    """Memory that is given up, as sharded trainings do, and had again holds what is written."""
+    """Check that storages that are freed and resized again, as in sharded training, hold what is written."""
     x = numbered(MIB).to(at.device)
     view, storage = x[3:].view(-1)[::2], x.untyped_storage()
     size = storage.nbytes()
@@ -189,7 +189,7 @@ def _storages(at: At) -> None:
 
 
 def _cat(device: torch.device) -> dict[str, Any]:
-    """Up to 257 tensors at once, along each dimension, some of them empty, views, or of other dtypes."""
+    """Join and split up to 257 tensors along each dimension, some of them empty, views, or of other dtypes."""
     found = dict[str, Any]()
     for count in (2, 33, 65, 257):
         here = [numbered(3 * (i % 5) * 2, i).view(3, i % 5, 2) for i in range(count)]
@@ -198,7 +198,7 @@ def _cat(device: torch.device) -> dict[str, Any]:
         found[f"split into {count} tensors"] = torch.split(whole, [each.shape[1] for each in parts], 1)
         found[f"cat of {count} transposed tensors"] = torch.cat([each.transpose(0, 1) for each in parts])
         found[f"stack of {count} tensors"] = torch.stack([each[:, :1] for each in parts if each.shape[1]], -1)
-        for join in (torch.stack, torch.cat):  # of one shape, and laid out in turn by rows and by columns
+        for join in (torch.stack, torch.cat):  # of one shape, alternately stored by rows and by columns
             turned = [each.view(4, 5) if i % 2 else each.view(5, 4).mT for i, each in enumerate(squares)]
             found[f"{join.__name__} of {count} tensors, each other one transposed"] = join(turned)
         for first in range(3):
@@ -215,8 +215,8 @@ def _overwritten(x: T) -> T:
     return found
 
 
-#: Operators that only move whole elements. Where the first table moves bits, NaN keep theirs; operators of the second
-#: may make any NaN of a NaN.
+#: Operators that only move whole elements. Those of the first table move bits and keep NaN payloads; those of the
+#: second may return any NaN for a NaN.
 MOVES: Moves = {
     "clone": torch.clone, "transposed": lambda x: x.view(16, -1).mT.contiguous(),
     "permuted": lambda x: x.view(4, 8, -1).permute(2, 0, 1).contiguous(), "stepped": lambda x: x[1::3].contiguous(),
@@ -280,7 +280,7 @@ def _moved(at: At, table: Moves, *dtypes: torch.dtype, bits: bool = False, count
 
 
 def _ties(at: At, dtype: torch.dtype) -> None:
-    """Rounding float32: each number of the format, a little more, ties, a little less."""
+    """Check rounding from float32 at each number of the format, just above it, at ties and just beside them."""
     every = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
     every = every[every.isfinite()]
     upper = torch.nextafter(every.float(), torch.tensor(torch.inf))
@@ -315,7 +315,7 @@ def _casts(device: torch.device) -> dict[str, T]:
     return found
 
 
-#: Ways to put a number into a tensor: into each third place, or everywhere.
+#: Operators that write a number into a tensor: at every third element, or everywhere.
 _PUT: Mapping[str, Callable[[T, T, float], T]] = {
     "masked_fill": lambda x, m, n: x.masked_fill(m, n), "masked_fill_": lambda x, m, n: x.clone().masked_fill_(m, n),
     "where": lambda x, m, n: torch.where(m, x, n), "fill_": lambda x, _, n: x[:, 1:5].clone().fill_(n),
@@ -328,7 +328,7 @@ _PUT: Mapping[str, Callable[[T, T, float], T]] = {
 
 
 def _put(device: torch.device) -> dict[str, T]:
-    """Infinities, NaN, zeros with a sign and the ends of the format are put where they belong, as they are."""
+    """Write infinities, NaN, signed zeros and the format's limits, which must arrive unchanged and nowhere else."""
     found = dict[str, T]()
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         ends = torch.finfo(dtype)
@@ -337,7 +337,7 @@ def _put(device: torch.device) -> dict[str, T]:
         numbers = (torch.inf, -torch.inf, torch.nan, -0.0, ends.max, ends.min, ends.smallest_normal)
         for name, put in _PUT.items():
             made = torch.cat([put(x, mask, n).flatten() for n in numbers]).cpu()
-            found[f"{name} of {dtype}"] = _bits_of(made.where(~made.isnan(), torch.nan))  # any NaN is as good
+            found[f"{name} of {dtype}"] = _bits_of(made.where(~made.isnan(), torch.nan))  # any NaN is accepted
     return found
 
 

@@ -1,4 +1,4 @@
-"""What is refused for the numbers in tensors: nothing is lost, and what follows is right."""
+"""Calls refused because of the values in tensors: no data is lost, and later results are right."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .state import CALLS, FEW, computed
 
 Numbers: TypeAlias = tuple[float, ...]
 NAN = float("nan")
-#: Calls of ones (5, 4) and of a tensor of numbers; the numbers that PyTorch takes, and those that it refuses, as the
-#: CPU does. Where the result is random, the numbers that are taken leave no choice.
+#: Calls on ones (5, 4) and a tensor of numbers; the numbers that PyTorch accepts, and those it refuses on the CPU.
+#: Where the result is random, the accepted numbers leave only one possible result.
 DATA: Mapping[str, tuple[Callable[[T, T], T], Numbers, tuple[Numbers, ...]]] = {
     "nll_loss": (F.nll_loss, (3, 0, 1, 2, 3), ((3, 0, 1, 2, 4), (-1, 0, 1, 2, 3))),
     "nll_loss-images": (lambda x, n: F.nll_loss(x[:, :, None], n[:, None]), (3,) * 5, ((3, 3, 3, 3, 4), (-1,) * 5)),
@@ -55,7 +55,7 @@ DATA: Mapping[str, tuple[Callable[[T, T], T], Numbers, tuple[Numbers, ...]]] = {
     "ctc_loss": (lambda x, n: torch.ctc_loss(x[:, None].log_softmax(-1), n[None] * 0 + 1, [int(n)], [1]), (5,),
         ((9,),)),
 }  # fmt: skip
-#: Calls with some indices into a matrix of five rows and columns, in several forms: CANN has an operator for each.
+#: Calls with indices into a matrix of five rows and columns, in several forms: CANN has an operator for each.
 INDEXED: Mapping[str, tuple[Callable[[T, T], T], ...]] = {
     "getitem": (lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: x[i, i]),
     "setitem": (lambda x, i: x.index_put_((i,), _ones(x, i)),
@@ -73,10 +73,10 @@ INDEXED: Mapping[str, tuple[Callable[[T, T], T], ...]] = {
     "put": (lambda x, i: x[0].put_(i, _ones(x, i)[:, 0]),),
     "embedding": (lambda x, i: F.embedding(i, x), lambda x, i: F.embedding_bag(i[None], x)),
 }  # fmt: skip
-#: Those in which negative indices count from the end, those that take int32, and how many indices a long list has.
+#: Calls in which negative indices count from the end, calls that take int32, and the length of a long index list.
 _FROM_END, _MANY = ("getitem", "setitem", "index_fill", "take", "put"), 2050
 _OF_32_BITS = ("index_select", "index_add", "embedding")
-#: What PyTorch raises for numbers that it refuses.
+#: Exceptions that PyTorch raises for numbers it refuses.
 _RAISED = (RuntimeError, IndexError, ValueError, ZeroDivisionError)
 
 
@@ -89,14 +89,14 @@ def _rows(index: T) -> T:
 
 
 def _calls_of(name: str) -> dict[str, tuple[Callable[[T, T], T], T, T]]:
-    """Return what is called, by its name: the call, numbers that PyTorch takes, and numbers that it refuses."""
+    """Return the calls by name: the call, numbers that PyTorch accepts, and numbers that it refuses."""
     if name in DATA:
         call, taken, wrong = DATA[name]
         return {f"{name} of {each}": (call, torch.tensor(taken), torch.tensor(each)) for each in wrong}
     found = dict[str, tuple[Callable[[T, T], T], T, T]]()
     for number, form in enumerate(INDEXED[name], 1):
         right = torch.tensor((0, 4))
-        for bad in (5, -6 if name in _FROM_END else -1, 2**32):  # whose last 32 bits are those of the first row
+        for bad in (5, -6 if name in _FROM_END else -1, 2**32):  # the low 32 bits of 2**32 are those of the first row
             found[f"{name}, form {number}, index {bad}"] = form, right, torch.tensor((0, bad))
         many = torch.arange(_MANY) % 5
         found[f"{name}, form {number}, the last of {_MANY} indices"] = form, many, torch.cat([many[1:], right[-1:] + 1])
@@ -113,10 +113,10 @@ def _is_right(at: At, call: Callable[[T, T], T], x: T, numbers: T, cause: str) -
 
 @contextlib.contextmanager
 def _unharmed(at: At, name: str) -> Iterator[None]:
-    """Calls that are refused leave tensors, random numbers, the card, the stream and other calls as they were."""
-    # What a call makes lies between two of them.
+    """Check that refused calls leave tensors, random state, card, stream and other calls unchanged."""
+    # Allocations of the calls fall between two of these guards.
     guards = [numbered(25, place).to(at.device) for place in range(32)][::2]
-    y = (numbered(7 * 64) % 64).float().view(7, 64).to(at.device)  # whole numbers: sums are exact in any order
+    y = (numbered(7 * 64) % 64).float().view(7, 64).to(at.device)  # integers: sums are exact in any order
     torch.manual_seed(3)
     drawn = torch.rand(25, device=at.device)
     first = {each: computed(CALLS[each], y) for each in FEW}
@@ -140,7 +140,7 @@ def _is_refused(at: At, call: Callable[[], object], kinds: tuple[type[Exception]
 def _refused(at: At, name: str, dtype: torch.dtype = torch.float32) -> None:
     base = torch.ones(16, 5 if name in INDEXED else 4, device=at.device, dtype=dtype)
     base[:5], base[10:] = 3, 3
-    x = base[5:10]  # what lies around is of the same tensor
+    x = base[5:10]  # the memory around this view belongs to the same tensor
     with _unharmed(at, name):
         for said, (call, right, wrong) in _calls_of(name).items():
             _is_right(at, call, x, right, f"{said}: what is to be taken gives another result")
@@ -148,7 +148,7 @@ def _refused(at: At, name: str, dtype: torch.dtype = torch.float32) -> None:
             is_refused = _is_refused(at, lambda: call(target, given).cpu())  # noqa: B023
             at.holds(is_refused, f"{said}: nothing is raised for numbers that PyTorch refuses")
             left, written = target.cpu(), torch.ones(x.shape, dtype=dtype)
-            call(written, right)  # where that is in place, elements may be written before one is refused
+            call(written, right)  # in-place calls may write some elements before one is refused
             is_kept = left.shape == x.shape and bool(((left == 1) | (left == written)).all())
             at.holds(is_kept, f"{said}: a call that was refused changed its input, or spoiled its target")
             cause = f"{said}: after a call that was refused, one that is not gives another result"
@@ -163,7 +163,7 @@ def _refused(at: At, name: str, dtype: torch.dtype = torch.float32) -> None:
 
 
 def _of_cards(at: At, one: T, there: int) -> Mapping[str, Callable[[], object]]:
-    """Return calls that name a card that there is not, or tensors of two cards."""
+    """Return calls that name a card that does not exist, or tensors on two cards."""
     backend, beyond, here = at.backend, torch.device(at.device.type, there), one.cpu()
     asks = ("set_device", "synchronize", "get_device_properties", "mem_get_info", "memory_allocated", "current_stream",
         "memory_stats", "reset_peak_memory_stats", "default_stream", "get_device_name", "get_rng_state")  # fmt: skip
@@ -180,11 +180,11 @@ def _of_cards(at: At, one: T, there: int) -> Mapping[str, Callable[[], object]]:
 
 
 def _of_arguments(at: At, one: T, _: int) -> Mapping[str, Callable[[], object]]:
-    """Return calls of memory, events and random states with arguments that none takes, and what ends a context."""
+    """Return calls of memory, events and random states with invalid arguments, and errors that end a context."""
     backend, event = at.backend, partial(at.backend.Event, enable_timing=True)
     recorded, last = event(), backend.device_count() - 1
     recorded.record()
-    there = torch.ones(2, 2, device=torch.device(at.device.type, last))  # torch_npu 2.13 dies of a card without tensors
+    there = torch.ones(2, 2, device=torch.device(at.device.type, last))  # torch_npu 2.13 crashes on an empty card
 
     def within(context: contextlib.AbstractContextManager[object]) -> None:
         with context:
@@ -208,7 +208,7 @@ def _of_arguments(at: At, one: T, _: int) -> Mapping[str, Callable[[], object]]:
 
 def _refused_calls(at: At, of: Callable[[At, T, int], Mapping[str, Callable[[], object]]]) -> None:
     backend, last = at.backend, torch.device(at.device.type, at.backend.device_count() - 1)
-    one = torch.ones(2, 2, device=last)  # after an error, some runtimes use the first card
+    one = torch.ones(2, 2, device=last)  # after an error, some runtimes switch to the first card
     with _unharmed(at, "the last of these calls"), backend.device(last):
         used = backend.current_device(), backend.current_stream()
         for name, call in of(at, one, backend.device_count()).items():
@@ -220,7 +220,7 @@ def _refused_calls(at: At, of: Callable[[At, T, int], Mapping[str, Callable[[], 
 
 
 def _out_of_memory(at: At) -> None:
-    """A tensor that does not fit is refused; all others keep their numbers, and there is as much memory as before."""
+    """Check that tensors that do not fit are refused, other tensors keep their values, and no memory is lost."""
     kept = numbered(2**18, 3).to(at.device)
     x = torch.ones(2**22, 1, device=at.device, requires_grad=True)
     doubled, last = x * x, torch.device(at.device.type, at.backend.device_count() - 1)
@@ -255,14 +255,14 @@ def _out_of_memory(at: At) -> None:
     at.backend.empty_cache()
     size = at.backend.mem_get_info()[0] // 5
     cached = [torch.empty(size, dtype=torch.uint8, device=at.device) for _ in range(4)]
-    del cached  # which the allocator has to give back for what follows
+    del cached  # the allocator has to release this for what follows
     try:
         torch.empty(3 * size, dtype=torch.uint8, device=at.device)
     except RuntimeError as error:
         at.holds(False, f"what the allocator keeps is not given back for a tensor that needs it: {error}"[:400])
 
 
-#: Computed on the host by some versions of torch_npu: nothing for the smallest level.
+#: Computed on the host by some versions of torch_npu, so not at level smoke.
 _LATER = ("cholesky", "inverse", "ctc_loss", "scatter_reduce")
 REFUSALS: Mapping[str, Row] = {
     "out-of-memory": (SMOKE, _out_of_memory),

@@ -1,4 +1,4 @@
-"""What the rows of suites share: the device under test, comparisons that name a cause, and work that keeps it busy."""
+"""Shared by the suites: the device under test, comparisons that name a cause, and work that keeps the device busy."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from pytest_ascend.system.programs import for_now
 
 T = torch.Tensor
 MIB = 2**20
-#: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
+#: A call may take this many times as long as its peers; shorter times in seconds are ignored.
 TIMES, NOTHING_S = 20, 2e-4
-#: Seconds that :meth:`At.busy` keeps the device busy, and the seconds of one product of it at least.
+#: Seconds for which :meth:`At.busy` keeps the device busy, and the least duration of one of its products.
 BUSY_S, PRODUCT_S = 0.01, 0.001
 
 
@@ -36,7 +36,7 @@ class At:
 
     @property
     def backend(self) -> Any:
-        """The module torch.npu or torch.cuda. Raises NotImplementedError for the CPU, which has no streams."""
+        """Return the module torch.npu or torch.cuda. Raise NotImplementedError for the CPU, which has no streams."""
         if self.device.type == "cpu":
             raise NotImplementedError("streams and device memory are not supported on cpu")
         return getattr(torch, self.device.type)
@@ -46,19 +46,19 @@ class At:
             self.backend.synchronize()
 
     def same(self, actual: Any, expected: Any, cause: str) -> None:
-        """Require equal bits. ``cause`` is what is wrong with the device if they differ."""
+        """Require equal bits. ``cause`` says what is wrong with the device if they differ."""
         self.judge(actual, expected, standard="binary", name=cause, locate=lambda _: cause)
 
     def holds(self, condition: object, cause: str) -> None:
-        """Require a condition. ``cause`` is what is wrong with the device if it does not hold."""
+        """Require a condition. ``cause`` says what is wrong with the device if it does not hold."""
         self.same(bool(condition), True, cause)
 
     def defined(self, function: Callable[..., Any], *dtypes: torch.dtype, orders: int = 1, **settings: Any) -> None:
         """Compare ``function(device, dtype)``, a dict of tensors, with what it returns on the CPU in float64.
 
-        Reference runs are those of the CPU in the same dtype. If these reject a result, it is judged beside so many
-        ``orders`` of computing, which take long: of hundreds of correct results, one now and then exceeds what one run
-        suggests. ``settings`` are those of the judge.
+        Reference runs are those of the CPU in the same dtype. If these reject a result, it is judged against ``orders``
+        reference runs with other accumulation orders, which take long: of hundreds of correct results, one now and then
+        exceeds the limit from a single run. ``settings`` are passed to the judge.
         """
         for dtype in dtypes or (torch.float32,):
             self._defined(function, dtype, orders, settings)
@@ -68,7 +68,7 @@ class At:
         runs = [fetched(function(CPU, dtype))]
         usual_s = time.perf_counter() - start
         exact = fetched(function(CPU, torch.float64))
-        # Hundreds of small calls, each of which may take an accelerator's host ten times as long as the CPU.
+        # There may be hundreds of small calls, each ten times as slow to launch on an accelerator as on the CPU.
         actual = in_time(lambda: fetched(function(self.device, dtype)), usual_s, 100 * usual_s + 0.05, name)
 
         def judge(compare: PrecisionCompare) -> None:
@@ -81,22 +81,22 @@ class At:
             judge(self.judge)
 
     def busy(self) -> None:
-        """Enqueue work for some 10 ms on the current stream: what follows is late on a device that works on its own."""
+        """Enqueue about 10 ms of work on the current stream, which delays later work on an asynchronous device."""
         size, count = _work(self.device)
-        matrix = torch.zeros(size, size, device=self.device)  # not kept: it would count as left behind
+        matrix = torch.zeros(size, size, device=self.device)  # not kept: it would count as leaked memory
         for _ in range(count):
             torch.mm(matrix, matrix)
 
 
 CPU = torch.device("cpu")
-#: A row of a table: level, and the function that checks.
+#: A row of a table: its level and the function that checks.
 Row: TypeAlias = tuple[str, Callable[[At], None]]
 SMOKE, STANDARD = "smoke", "standard"
 
 
 @cache
 def _work(device: torch.device) -> tuple[int, int]:
-    """Return the size of matrices whose product takes the device a millisecond, and how many keep it busy."""
+    """Return the size of matrices whose product takes a millisecond, and how many products keep the device busy."""
     size, took = 128, 0.0
     while took < PRODUCT_S and size < 8192:
         size *= 2
@@ -110,13 +110,13 @@ def _work(device: torch.device) -> tuple[int, int]:
 
 def deterministic(wanted: bool = True) -> contextlib.AbstractContextManager[None]:
     before: Any = torch.get_deterministic_debug_mode()
-    # As use_deterministic_algorithms does, which also imports torch's compiler.
+    # Like use_deterministic_algorithms, which also imports torch's compiler.
     return for_now(torch.set_deterministic_debug_mode, "error" if wanted else "default", before)
 
 
 @contextlib.contextmanager
 def forked(backend: Any, side: Any) -> Iterator[None]:
-    """Use a stream that waits for what was computed so far, and have the current one wait for it afterwards."""
+    """Use a stream that waits for the work so far, and have the current stream wait for it afterwards."""
     before = backend.current_stream()
     side.wait_stream(before)
     with backend.stream(side):
@@ -129,7 +129,7 @@ def fetched(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def described(tensors: Mapping[str, T]) -> dict[str, list[Any]]:
-    """Return of each tensor its numbers, layout, dtype and kind, and the first that it is, or shares memory with."""
+    """Return the values, layout, dtype and class of each tensor, and the first one it equals or shares memory with."""
     first: dict[tuple[str, int], str] = {}
     return {
         name: [
@@ -150,17 +150,17 @@ def saved(state: Any) -> io.BytesIO:
 
 
 def joined(tensors: Iterable[T]) -> T:
-    """Return all elements of a list in one tensor: to judge hundreds of small ones takes long."""
+    """Return all elements of a list in one tensor, as judging hundreds of small ones takes long."""
     return torch.cat([each.detach().flatten() for each in tensors])
 
 
 def least_s(wait: Callable[[], object], call: Callable[[], object], rounds: int, enough_s: float = 0.0) -> float:
-    """Return the seconds of the quickest call of some, or of the first that is below ``enough_s``.
+    """Return the seconds of the fastest of ``rounds`` calls, or of the first that is below ``enough_s``.
 
-    ``wait`` ends when the device has nothing left to do.
+    ``wait`` returns when the device is idle.
     """
     found = []
-    for _ in range(rounds + 1):  # the first may load the kernel
+    for _ in range(rounds + 1):  # the first call may load the kernel
         wait()
         start = time.perf_counter()
         call()
@@ -172,18 +172,18 @@ def least_s(wait: Callable[[], object], call: Callable[[], object], rounds: int,
 
 
 def numbered(count: int, start: int = 0) -> T:
-    """Return int32 numbers that differ from place to place, and from start to start: a lost or moved block shows."""
+    """Return int32 numbers that differ by position and by ``start``, so that a lost or moved block shows."""
     places = torch.arange(start, start + count, dtype=torch.int64)
     return ((places * 2654435761) & 0x7FFFFFFF).to(torch.int32)
 
 
 def alike(level: str, run: Callable[[torch.device], Mapping[str, Any]], cause: str) -> Row:
-    """Return a row that requires the bits that ``run`` gives on the CPU; what differs is told by its name."""
+    """Return a row that requires the same bits from ``run`` as on the CPU; differences are reported by name."""
     return level, lambda at: at.same(fetched(run(at.device)), fetched(run(CPU)), cause)
 
 
 def early(rows: Mapping[str, Callable[[At], None]], *names: str) -> dict[str, Row]:
-    """Return rows of level standard; those with these names are of level smoke."""
+    """Return rows of level standard, except that the given names are of level smoke."""
     return {name: (SMOKE if name in names else STANDARD, check) for name, check in rows.items()}
 
 

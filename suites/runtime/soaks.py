@@ -1,4 +1,4 @@
-"""Many calls of each kind: they take no longer in the end than at first, and leave no memory behind."""
+"""Many calls of each kind: they do not slow down and do not leak memory."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from .state import CALLS, WITH_NUMBERS
 
 Calls: TypeAlias = dict[str, Callable[[], object]]
 Kind: TypeAlias = Callable[[torch.Tensor], object]
-#: Makes the calls on a device.
+#: A function that makes the calls on a device.
 Kinds: TypeAlias = Callable[[At], Calls]
-#: Of matrices whose results show in the host's memory if each leaves one behind.
+#: Rows of matrices so large that leaking each result shows in host memory.
 ROWS = 400
-#: Calls that take any number: they have another one each time, as a kernel may be made anew for each.
+#: Calls that take any number: each call gets a new one, as a kernel may be compiled for each.
 _OF_ANY = ("add", "sub", "mul", "addcmul", "clamp", "threshold", "leaky_relu", "masked_fill")
-#: Calls of one matrix, of all kinds of kernels.
+#: Calls on one matrix, covering all kinds of kernels.
 ALL: Mapping[str, Kind] = {
     **CALLS,
     **{f"{name} with numbers": partial(lambda x, each, n: each(x, next(n)), each=each,
@@ -64,33 +64,33 @@ def _differentiated(call: Kind, x: torch.Tensor) -> object:
     return [torch.autograd.grad(each.sum(), x) for each in tensors(call(x)) if each.requires_grad]
 
 
-#: Calls with the gradients of what they return.
+#: Calls that also compute the gradients of their results.
 GRADIENTS: Mapping[str, Kind] = {
     f"{name}, with its gradient,": partial(_differentiated, each) for name, each in CALLS.items()
 }
 
 
 def kinds(at: At, calls: Mapping[str, Kind] = ALL, dtype: torch.dtype = torch.float32, rows: int = ROWS) -> Calls:
-    """Return calls of a matrix with 64 columns in a dtype."""
+    """Return calls on a matrix with 64 columns in a dtype."""
     x = torch.rand(rows, 64, device=at.device).to(dtype)
     return {f"{name} in {dtype}": partial(each, x) for name, each in calls.items()}
 
 
 def of_new_shapes(at: At, calls: Mapping[str, Kind] = CALLS, *, gaps: bool = False) -> Calls:
-    """Return calls that each have another shape; their tensors have gaps, or none."""
+    """Return calls that each have a new shape; with ``gaps`` their tensors are not contiguous."""
 
     def of_next(call: Kind) -> object:
         return call(x[: next(rows)])
 
     x = torch.rand(496, 129, device=at.device)[:, 1::2]
     x = x if gaps else x.contiguous()
-    # None comes twice in three looks at 128 calls, each of which may keep some 48 KiB: kernels cache what they prepare.
-    rows = cycle(16 + 211 * i % 480 for i in range(480))  # large and small ones in turn
+    # No shape repeats within three times 128 calls, each of which may keep some 48 KiB: kernels cache per shape.
+    rows = cycle(16 + 211 * i % 480 for i in range(480))  # alternately large and small
     return {f"{name}, of new shapes,": partial(of_next, each) for name, each in calls.items()}
 
 
 def of_runtime(at: At) -> Calls:
-    """Return calls of streams, events, memory, random states, threads and cards, none for the CPU."""
+    """Return calls of streams, events, memory, random states, threads and cards; none for the CPU."""
     if at.device.type == "cpu":
         return {}
     backend, x = at.backend, torch.rand(64, 64, device=at.device)
@@ -137,12 +137,12 @@ def _refused(at: At) -> None:
             at.wait()
 
 
-#: Calls of the runtime that a short soak makes, too.
+#: Calls of the runtime that a short soak also makes.
 _OFTEN = ("Event", "a copy to the host", "another stream", "pin_memory", "to and from the last card")
 
 
 def _mixed(at: At, optimizers: tuple[str, ...] = ("AdamW",)) -> Calls:
-    """Return copies, gradients, trainings, all kinds of calls together, and some of the runtime's."""
+    """Return copies, gradients, training steps, all kinds of calls together, and some calls of the runtime."""
     x, host = torch.rand(64, 64, device=at.device), torch.ones(4096)
     weight = torch.rand(64, 64, device=at.device, requires_grad=True)
     recurrent, sequence = nn.LSTM(3, 4).to(at.device), torch.rand(5, 2, 3, device=at.device)
@@ -170,12 +170,12 @@ def _step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -
     optimizer.zero_grad()
 
 
-#: Of kinds that are many calls, so many are made at most.
+#: Entries that consist of many calls, with the most repetitions of each.
 _FEWER = {"all kinds": 8, "all kinds, of new shapes": 16, "training by AdamW": 32, "training by SGD": 32}
 
 
 def _soak(at: At, of: Kinds, calls: int) -> None:
-    """So many calls of each kind leave no memory behind, and take no longer in the end; nor do calls of before."""
+    """Check that many calls of each kind leak no memory and slow down neither themselves nor earlier calls."""
     known, made = kinds(at, CALLS, rows=33), of(at)
     for call in [*made.values()] * 2:
         call()
@@ -183,7 +183,7 @@ def _soak(at: At, of: Kinds, calls: int) -> None:
     before = {name: least_s(at.wait, call, 9) for name, call in known.items()}
     for name, call in made.items():
         first: list[float] = []
-        for _ in range(3):  # other programs may use the card, or the processor: of several looks the best counts
+        for _ in range(3):  # other programs may use the card or the processor: the best of several attempts counts
             wrong = _left_behind(at, name, call, min(calls, _FEWER.get(name, calls)), first)
             if not wrong:
                 break
@@ -195,16 +195,16 @@ def _soak(at: At, of: Kinds, calls: int) -> None:
 
 
 def _left_behind(at: At, name: str, call: Callable[[], object], calls: int, first: list[float]) -> str:
-    """Say what so many calls leave behind, whether the last take longer than the ``first``, or some by far."""
+    """Report what many calls leave behind, and whether the last are slower than the ``first`` or some are very slow."""
     before = _held(at)
     first.append(least_s(at.wait, call, max(calls // 8, 3)))
     took = sorted(least_s(at.wait, call, 1) for _ in range(calls // 4))
-    for _ in range(calls // 4):  # nobody waits
+    for _ in range(calls // 4):  # without synchronizing
         call()
     last = least_s(at.wait, call, max(calls // 8, 3))
-    if took[-2] > max(100 * took[len(took) // 2], 0.05):  # one may be late by chance
+    if took[-2] > max(100 * took[len(took) // 2], 0.05):  # one may be slow by chance
         return f"now and then a call of {name} takes {took[-2] * 1e3:.0f} ms"
-    # The quickest of few may be late by chance, too.
+    # The fastest of a few may be slow by chance, too.
     if last > (2 if calls > 100 else 3) * first[0] + max(NOTHING_S, 0.1 / calls):
         return f"{name} takes {last / first[0]:.0f} times as long after {calls} calls"
     gone = _gone(at, before, calls)
@@ -221,7 +221,7 @@ def _gone(at: At, before: tuple[int, int, int], calls: int) -> str:
 
 
 def _held(at: At) -> tuple[int, int, int]:
-    """Return the bytes that tensors hold, those of the device that its allocator does not, and those of the host."""
+    """Return the bytes held by tensors, those held on the device outside its allocator, and those on the host."""
     if at.device.type == "cpu":
         return 0, 0, host_bytes()
     free, total = at.backend.mem_get_info()
@@ -229,7 +229,7 @@ def _held(at: At) -> tuple[int, int, int]:
 
 
 def host_bytes() -> int:
-    """Return the memory that this process has of the host's, without what was freed and malloc still holds."""
+    """Return the resident host memory of this process, without freed memory that malloc still holds."""
     give_back()
     return resident_bytes()
 

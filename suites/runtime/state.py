@@ -1,4 +1,4 @@
-"""State between calls, which give what they gave before."""
+"""State between calls: repeated calls give the same results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_ascend.run import inputs
 
 from .rows import CPU, SMOKE, STANDARD, At, Row, T, deterministic, fetched, forked
 
-#: Calls of one matrix (rows, 64), of all kinds of kernels. Those that add numbers in one place do it exactly.
+#: Calls on one matrix (rows, 64), covering all kinds of kernels. Those that accumulate in one place are exact.
 CALLS: Mapping[str, Callable[[T], object]] = {
     "add": lambda x: x + 1 + x,
     "mul": lambda x: x * x,
@@ -53,7 +53,7 @@ CALLS: Mapping[str, Callable[[T], object]] = {
     "attention, causal": lambda x: F.scaled_dot_product_attention(*(x[None, None],) * 3, is_causal=True),
 }
 FEW = ("add", "softmax", "sum", "mm", "sort", "cat", "index_select", "conv1d")
-#: Calls that take no empty matrix.
+#: Calls that do not accept an empty matrix.
 _NOT_OF_NONE = "conv1d", "max_pool1d", "amax", "batch_norm", "cross_entropy"
 ROWS = 33
 
@@ -63,12 +63,12 @@ def _given(at: At, name: str, rows: int = ROWS) -> T:
 
 
 def computed(function: Callable[[T], object], x: T) -> list[T]:
-    """Return the tensors that a call gives, on the CPU."""
+    """Return the tensors that a call returns, on the CPU."""
     return [each.cpu() for each in tensors(function(x))]
 
 
 def _interleaved(at: At, rounds: int, names: tuple[str, ...]) -> None:
-    """Between: another part of the buffer, fewer rows, what is not finite, more, another layout, none. All are kept."""
+    """Repeat calls between calls on other inputs: another slice, fewer or more rows, Inf, another layout, empty."""
     whole, few, more = (_given(at, *each) for each in (("x", 2 * ROWS), ("y", 7), ("z", 64)))
     x = whole[ROWS:]
     others = (whole[:ROWS], few.half().float(), x.sqrt() * 1e38 * 1e38, more, x.view(64, ROWS).mT, x[:0])
@@ -89,7 +89,7 @@ def _interleaved(at: At, rounds: int, names: tuple[str, ...]) -> None:
             at.same(fetched(again), {name: first[name] for name in again}, cause)
 
 
-#: Calls whose operands are changed in place between, with their shapes. Those named "i" are places of 0 to 63.
+#: Calls whose operands are changed in place between calls, with their shapes. "i" stands for 33 indices of 0 to 63.
 _OPERANDS: Mapping[str, tuple[Callable[..., object], tuple[tuple[int, ...] | str, ...]]] = {
     "linear": (F.linear, ((33, 64), (64, 64), (64,))),
     "mm": (torch.mm, ((33, 64), (64, 64))),
@@ -126,7 +126,7 @@ _OPERANDS: Mapping[str, tuple[Callable[..., object], tuple[tuple[int, ...] | str
 
 
 def _operands(at: At) -> None:
-    """Change each operand in place, as an optimizer changes weights: the result is that of new tensors."""
+    """Change each operand in place, as an optimizer changes weights: results must equal those of new tensors."""
     for name, (function, shapes) in _OPERANDS.items():
 
         def made(turn: int) -> list[T]:
@@ -136,21 +136,21 @@ def _operands(at: At) -> None:
             return [each.to(at.device) for each in drawn]
 
         with deterministic():
-            given, new, kept = made(0), made(1), list[T]()  # new tensors, in places that none had before
+            given, new, kept = made(0), made(1), list[T]()  # new tensors, at new addresses
             for place, turn in product(range(len(given)), range(2)):
                 for each in tensors(function(*given)):
-                    each.fill_(0)  # what a kernel keeps of its own is not the caller's
+                    each.fill_(0)  # buffers that a kernel keeps are not the caller's
                 if turn == 0:
                     given[place].copy_(new[place])
                 elif given[place].is_floating_point():
-                    given[place].mul_(1.015625)  # by little, as steps of a training do
+                    given[place].mul_(1.015625)  # slightly, like a training step
                 kept += (copied := [each.clone() for each in given])
                 found, fresh = ([each.cpu() for each in tensors(function(*some))] for some in (given, copied))
                 at.same(found, fresh, f"{name}: operand {place} was changed in place, and the result does not show it")
 
 
 def _many(at: At, times: int, names: tuple[str, ...]) -> None:
-    """So many calls, an even number, with two inputs in turn: all are compared on the device."""
+    """Make ``times`` calls (an even number) with two inputs alternately; all results are compared on the device."""
     x, wrong = _given(at, "x"), {}
     given = (x, x * 2)
     for name in names:
@@ -164,7 +164,7 @@ def _many(at: At, times: int, names: tuple[str, ...]) -> None:
 
 
 def _threads(at: At, names: tuple[str, ...]) -> None:
-    """Several threads call operators with other shapes at once, in one stream or each in its own."""
+    """Call operators with other shapes from several threads at once, on one stream or each on its own."""
     asked = [(name, 7 + 11 * turn % 60) for turn in range(12) for name in names]
 
     def work(name: str, rows: int) -> list[T]:
@@ -184,7 +184,7 @@ def _threads(at: At, names: tuple[str, ...]) -> None:
     at.same(found, alone, "of calls that several threads make at once, one has another result than alone")
 
 
-#: Calls with a number beside the tensor, exact for small integers.
+#: Calls with a number as an argument, exact for small integers.
 WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
     "add": lambda x, n: torch.add(x, x, alpha=n),
     "sub": lambda x, n: torch.sub(x, x.flip(0), alpha=n),
@@ -215,9 +215,9 @@ WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
     "cumsum, long": lambda x, n: (x * n).flatten().cumsum(0),
     "div": lambda x, n: torch.div(x, 3 - x * 0, rounding_mode=(None, "floor")[n - 1]),
     "dropout in training": lambda x, n: F.dropout(torch.ones_like(x), 0.5, training=n == 1).amax(),
-    "dropout": lambda x, n: F.dropout(torch.ones_like(x), (n + 1) / 4).amax(),  # what is kept is doubled, or fourfold
+    "dropout": lambda x, n: F.dropout(torch.ones_like(x), (n + 1) / 4).amax(),  # kept elements are scaled by 2 or by 4
 }
-#: Calls of a square matrix with a setting, 1 or 2, that does not change the shape of the result.
+#: Calls on a square matrix with a setting, 1 or 2, that does not change the shape of the result.
 _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
     "pow": lambda x, n: x.abs() ** (1 + n / 4),
     "std": lambda x, n: x.std(-1, correction=n),
@@ -255,7 +255,7 @@ _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
 
 
 def _other_arguments(at: At, *, on_cards: bool = False) -> None:
-    """The same call with another number, perhaps on the last card, and with the first one again: none keeps it."""
+    """Check that results follow a number that changes from call to call, with ``on_cards`` also between cards."""
     x = inputs.integers("state/arguments", (ROWS, 64), low=-8, high=9).float()
     last = torch.device(at.device.type, at.backend.device_count() - 1) if on_cards and at.device != CPU else at.device
     there = {1: x.to(at.device), 2: x.to(last)}
@@ -263,11 +263,11 @@ def _other_arguments(at: At, *, on_cards: bool = False) -> None:
     for name, function in WITH_NUMBERS.items():
         found, wanted = ([tensors(function(each[n], n))[0] for n in (1, 2, 1)] for each in (there, {1: x, 2: x}))
         cause = f"{name}: the result does not follow an argument that changes from call to call{where}"
-        at.same([each.cpu() for each in found], wanted, cause)  # nor may a later call change an earlier one's result
+        at.same([each.cpu() for each in found], wanted, cause)  # nor may a later call change an earlier result
 
 
 def _other_settings(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-    """The same for settings with which nothing is exact."""
+    """Return results for settings that change from call to call; they are not exact."""
     x = inputs.normal("state/settings", (ROWS, ROWS)).to(dtype).to(device)
     return {name: torch.stack([function(x, n) for n in (1, 2, 1)]) for name, function in _WITH_SETTINGS.items()}
 

@@ -1,6 +1,6 @@
-"""Streams and events: what is waited for is over, what is ordered stays in order, memory in use is not given away.
+"""Streams and events: waiting ends only when work is done, order is kept, memory in use is not reused.
 
-What is asked is what PyTorch documents of streams (notes/cuda, "CUDA semantics"), which torch_npu's page on
+The checks follow PyTorch's documentation of streams (notes/cuda, "CUDA semantics"), which torch_npu's page on
 multi-stream use repeats: work in a stream is carried out in order; ``wait_stream`` and ``wait_event`` order streams;
 ``synchronize`` returns when the work is done; ``record_stream`` keeps memory until that stream is done with it.
 """
@@ -19,7 +19,7 @@ import torch
 from .rows import BUSY_S, SMOKE, STANDARD, At, Row, T, early, forked, numbered
 
 COUNT = 4099
-#: Seconds after which an event that does not happen is given up.
+#: Seconds to wait for an event before giving up.
 PATIENCE_S = 10.0
 
 
@@ -46,7 +46,7 @@ def _polled(done: Callable[[], bool]) -> bool:
     return True
 
 
-#: How a program waits for a stream or an event, or without a function for the device: what returns too early.
+#: Ways to wait for a stream or an event (None: for the device), each with the name of what returns too early.
 WAITS: Mapping[str, tuple[str, Callable[[Any, Any], object] | None]] = {
     "synchronize": ("torch.npu.synchronize()", None),
     "stream-synchronize": ("Stream.synchronize()", lambda stream, _: stream.synchronize()),
@@ -57,7 +57,7 @@ WAITS: Mapping[str, tuple[str, Callable[[Any, Any], object] | None]] = {
 
 
 def _arrives(at: At, way: str) -> None:
-    """Copy to pinned memory without blocking, in a stream of its own, wait in some way, and look."""
+    """Copy to pinned memory without blocking, on a stream of its own, wait in the given way, and compare."""
     what, wait = WAITS[way]
     stream, event, target = at.backend.Stream(), at.backend.Event(), _host()
     call = at.wait if wait is None else partial(wait, stream, event)
@@ -66,7 +66,7 @@ def _arrives(at: At, way: str) -> None:
         stream.wait_stream(at.backend.current_stream())
         with at.backend.stream(stream):
             base = numbered(COUNT, start).to(at.device)
-            event.record(stream)  # the later record counts
+            event.record(stream)  # only the later record counts
             at.busy()
             target.copy_(base + 1, non_blocking=True)
             event.record(stream)
@@ -79,7 +79,7 @@ def _arrives(at: At, way: str) -> None:
 
 
 def _blocking_copy(at: At) -> None:
-    """Whatever gives numbers to the host waits for what computes them: in the current stream, not the default one."""
+    """Check that transfers to the host wait for the work of the current stream, not of the default one."""
     ways: dict[str, Callable[[T], T]] = {
         "cpu": torch.Tensor.cpu,
         "to": lambda x: x.to("cpu", torch.int64).int(),
@@ -122,13 +122,13 @@ def _in_order(at: At, count: int = COUNT, steps: int = 20) -> None:
 
 
 def _in_use(at: At) -> None:
-    """Memory that is given up is not used again before a stream that reads it is done."""
+    """Check that freed memory is not reused before a stream that reads it is done."""
     side = at.backend.Stream()
     for turn in range(4):
         x = numbered(COUNT, 3).to(at.device)
         at.wait()
         at.busy()
-        time.sleep(1.5 * BUSY_S)  # a stream may begin its work somewhat late: this one before the other
+        time.sleep(1.5 * BUSY_S)  # a stream may start its work late: this one must start before the other
         with at.backend.stream(side):
             for _ in range(3):
                 at.busy()
@@ -150,7 +150,7 @@ def _by_event(at: At, first: Any, second: Any) -> None:
 
 
 def _by_event_reused(at: At, first: Any, second: Any) -> None:
-    """Record an event again after it is waited for: the wait is for what came before."""
+    """Record an event again after waiting for it: the wait is for the earlier record."""
     event = at.backend.Event()
     event.record(second)
     event.record(first)
@@ -159,7 +159,7 @@ def _by_event_reused(at: At, first: Any, second: Any) -> None:
 
 
 def _by_many_events(at: At, first: Any, second: Any) -> None:
-    """Wait for many events, of which one, behind others, is late, and one was never recorded."""
+    """Wait for many events, one of which, behind others, is late and one of which was never recorded."""
     late, never = first.record_event(), at.backend.Event()
     never.synchronize()
     at.holds(never.query(), "an event that was never recorded is not over")
@@ -168,13 +168,13 @@ def _by_many_events(at: At, first: Any, second: Any) -> None:
 
 
 def _by_plain_event(at: At, first: Any, second: Any) -> None:
-    """Use the event of all devices, which torch has since 2.6, with this device's streams."""
+    """Use the device-independent torch.Event (torch 2.6 and later) with this device's streams."""
     event = torch.Event(at.device) if hasattr(torch, "accelerator") else at.backend.Event()
     event.record(first)
     second.wait_event(event)
 
 
-#: How a stream, the second, waits for the first, and what is wrong if it does not.
+#: Ways in which the second stream waits for the first, and what is wrong if it does not.
 ORDERS: Mapping[str, tuple[Callable[[At, Any, Any], None], str]] = {
     "wait-stream": (lambda _, a, b: b.wait_stream(a), "Stream.wait_stream() does not wait for the other stream's work"),
     "wait-event": (_by_event, "Event.wait() does not have the current stream wait for what it was recorded after"),
@@ -200,7 +200,7 @@ def _across(at: At, way: str) -> None:
         order(at, first, second)
         early.append((second.query(), first.query()) == (True, False))
         stood.append(time.perf_counter() - start)
-        time.sleep(late * BUSY_S / 3)  # what follows comes late, to a stream that waits already
+        time.sleep(late * BUSY_S / 3)  # later work arrives late, on a stream that is already waiting
         with at.backend.stream(second):
             found.append(x * 2)
         order(at, second, first)
@@ -211,7 +211,7 @@ def _across(at: At, way: str) -> None:
 
 
 def _waits_apart(at: At) -> None:
-    """To wait for a stream or an event is not to wait for other streams, or for what came later."""
+    """Check that waiting for a stream or an event does not wait for other streams or for later work."""
     busy, quiet, held = at.backend.Stream(), at.backend.Stream(), list[bool]()
     for _ in range(3):
         with at.backend.stream(busy):
@@ -225,7 +225,7 @@ def _waits_apart(at: At) -> None:
 
 
 def _deep(at: At, tasks: int = 600) -> None:
-    """So many tasks wait in a stream: all are carried out, and an event behind them is over after them.
+    """Check that ``tasks`` tasks queued on a stream are all carried out, and before an event behind them.
 
     torch_npu's queue has 4,096 places (``kQueueCapacity`` in NPUQueue.cpp). Small copies are among the tasks.
     """
@@ -253,7 +253,7 @@ def _deep(at: At, tasks: int = 600) -> None:
 
 
 def _source_changed(at: At) -> None:
-    """What a call reads of the host may change once it has returned, and so may what a copy to the host has read."""
+    """Check that host memory read by a call, and device memory read by a copy, may change once the call returns."""
     x = torch.arange(64.0, device=at.device).view(8, 8)
     calls: dict[str, Callable[..., T]] = {
         "mul": lambda n, *_: x * n, "sub": lambda n, *_: n - x, "fill_": lambda n, *_: torch.empty_like(x).fill_(n),
@@ -264,7 +264,7 @@ def _source_changed(at: At) -> None:
         "to, non_blocking": lambda *given: given[-1].to(at.device, non_blocking=True),
     }  # fmt: skip
     for name, call in calls.items():
-        # The number has a place in memory of its own, which is not the first.
+        # The number has a storage of its own and is not its first element.
         given = [torch.tensor([9.0, 0.5])[1], torch.tensor([5, 2]), torch.arange(8) % 3 == 0, numbered(COUNT, 1)]
         wanted = call(*(each.clone() for each in given)).cpu()
         at.busy()
@@ -276,7 +276,7 @@ def _source_changed(at: At) -> None:
         at.same(back, wanted, f"{name} reads the host's memory after it has returned, or cpu() the device's")
 
 
-#: Views of a matrix in pinned memory, as they are copied to a device.
+#: Views of a matrix in pinned memory, as copied to a device.
 _PINNED: Mapping[str, Callable[[T], T]] = {
     "whole": lambda x: x, "a part": lambda x: x[1:], "with gaps": lambda x: x[:, 1], "turned": lambda x: x.mT,
     "expanded": lambda x: x[:1].expand(5, 2),
@@ -284,9 +284,9 @@ _PINNED: Mapping[str, Callable[[T], T]] = {
 
 
 def _pinned(at: At, names: Iterable[str], *dtypes: torch.dtype) -> None:
-    """Copies from and to pinned memory that need not block: they come in order, and it is not used again before.
+    """Check that non-blocking copies from and to pinned memory are in order, and that it is not reused too early.
 
-    Of tensors of which some are above a MiB, which allocators keep apart, in two streams, and to the last card.
+    Some tensors are above a MiB, which allocators handle separately; copies use two streams and the last card.
     """
     last = torch.device(at.device.type, at.backend.device_count() - 1)
     for turn, (name, dtype) in enumerate(product((*names, *names), dtypes)):
@@ -309,12 +309,12 @@ def _pinned(at: At, names: Iterable[str], *dtypes: torch.dtype) -> None:
 
 
 def _elapsed(at: At, slept_s: float = 0.0) -> None:
-    """Two events measure what lies between them: no more than the host's clock, and as much as its parts.
+    """Check the time between two events: at most that of the host's clock, and equal to the sum of its parts.
 
-    With seconds of sleep between them, whose microseconds or nanoseconds a narrow number does not hold.
+    ``slept_s`` adds seconds of sleep, whose count of microseconds or nanoseconds overflows a narrow integer.
     """
     ends = [at.backend.Event(enable_timing=True) for _ in range(4)]
-    for each in ends:  # an event that is recorded again has the later time
+    for each in ends:  # recording an event again replaces its time
         each.record()
     at.busy()
     at.backend.synchronize()
@@ -381,7 +381,7 @@ def _backward(at: At) -> None:
         product.register_hook(lambda _: seen.add(at.backend.current_stream() == side))  # type: ignore[no-untyped-call]
         at.busy()
         torch.autograd.backward(product, torch.full((COUNT,), 3.0, device=at.device))
-        is_old = not hasattr(torch, "accelerator")  # torch_npu 2.1 calls them on the default stream
+        is_old = not hasattr(torch, "accelerator")  # torch_npu 2.1 calls hooks on the default stream
         at.holds(is_old or seen == {True}, "a hook is called on another stream than that of its forward pass")
         assert weight.grad is not None
         found = weight.grad * 2
@@ -410,7 +410,7 @@ def _backward(at: At) -> None:
 
 
 def _other_device(at: At) -> None:
-    """A copy to another card is over, in order, for the streams of both; on one card it is a copy within it."""
+    """Check that a copy to another card is ordered with the streams of both; with one card, copy within it."""
     other = torch.device(at.device.type, at.backend.device_count() - 1)
     x = _made(at, 3)
     there = x.to(other, non_blocking=True) if x.device != other else x.clone()

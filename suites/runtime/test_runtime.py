@@ -1,4 +1,4 @@
-"""Streams, events, memory, copies, refusals: what is asked is exact, and a failure says what the cause is."""
+"""Streams, events, memory, copies, refusals: checks are exact, and a failure names its cause."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def test_runtime(case: Case, npu_device: torch.device, precision_compare: Precis
     at = At(npu_device, precision_compare)
     assert case.property != "streams" or at.backend
     if case.property == "costs" or case.subject == "out-of-memory":
-        gc.collect()  # what earlier cases left in cycles is not freed while memory is counted
+        gc.collect()  # so that reference cycles of earlier cases are not freed while memory is counted
     TABLES[case.property][case.subject][1](at)
