@@ -1,4 +1,4 @@
-"""The command line ``pytest-ascend``. Each command is loaded when it is named, so that ``--help`` answers at once."""
+"""The command line ``pytest-ascend``. Each command is imported only when it is used, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pytest_ascend.system.errors import AscendError, UsageError, choice
 from pytest_ascend.system.text import visible
 from pytest_ascend.system.version import __version__
 
-#: The commands in ``--help``, by what they are about, each with its module and its line, which loads nothing.
+#: The commands in ``--help`` by section, each with its module and its help line, so that nothing is imported.
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = table("commands.json")
 COMMANDS = {name: its for section in SECTIONS.values() for name, its in section.items()}
-#: Former names of commands, which go with the next release.
+#: Former names of commands, to be removed in the next release.
 FORMER = {"contact": "collect", "keep": "add-findings", "replay": "check-dump"}
 
-#: Commands of a group that live in another room than the group.
+#: Commands of a group that are defined in another package than the group.
 SUBCOMMANDS = {
     "baseline": {
         "published": "pytest_ascend.page.commands:published",
@@ -34,25 +34,25 @@ SUBCOMMANDS = {
 ON_THE_CPU = ("accuracy", "add-findings", "check-dump", "upstream")
 
 
-#: Exit codes of a command that the user ended, and of one whose output could not be written.
+#: Exit codes after an interruption by the user, and after output that could not be written.
 INTERRUPTED, INFRASTRUCTURE = 2, 7
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name."""
+    """A group that imports its commands by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, sorted."""
+        """Return the command names, sorted."""
         return sorted({*COMMANDS, *super().list_commands(ctx)})
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse what no file can be called, whatever command it is for."""
+        """Refuse arguments with a NUL, which no file name can contain, for every command."""
         if any("\0" in each for each in args):
             raise UsageError("an argument contains a NUL", hint="no file can be called so")
         return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load one command."""
+        """Import a command."""
         if now := FORMER.get(cmd_name):
             click.echo(f"pytest-ascend {cmd_name} is now pytest-ascend {now}; the former name goes soon", err=True)
             cmd_name = now
@@ -69,7 +69,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands in sections, without loading any."""
+        """List the commands in sections, without importing any."""
         for title, commands in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
@@ -90,7 +90,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; what the user can act on becomes one message and its exit code, as of pytest --ascend."""
+    """Run the command line; errors that the user can act on become a message and the exit code of pytest --ascend."""
     try:
         code = cli(standalone_mode=False)
         sys.stdout.flush()
@@ -106,7 +106,7 @@ def main() -> None:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT} or error.filename:
             raise
         click.echo(f"ERROR: the output could not be written: {error.strerror}", err=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of it is written when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the rest is discarded when Python exits
         code = INFRASTRUCTURE
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -1,9 +1,9 @@
-"""Write the table of CANN's own error codes: every code with its official name, and the revision that it was read at.
+"""Write the table of CANN's own error codes: every code with its official name, and the revision it comes from.
 
     python tools/cann_codes.py RUNTIME.git > pytest_ascend/environment/cann_codes.json
 
-RUNTIME.git is a clone of CANN's runtime (hicann/runtime). Read are its header of return codes, its reference of error
-codes and its table of messages; names alone are taken, no prose.
+RUNTIME.git is a clone of CANN's runtime (hicann/runtime). The sources are its header of return codes, its error code
+reference and its message table; only names are taken, no prose.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEADER = "include/external/acl/error_codes/rt_error_codes.h"
 RETURNED = "docs/zh/api_ref/25-01_aclError.md"
 REFERENCE = "docs/en/error_code_ref"
 MESSAGES = "src/dfx/error_manager/error_code.json"
-#: Families of the table of messages that a run of operators meets; the others belong to compilers of models.
+#: Families in the message table that a run of operators meets; the others belong to model compilers.
 FAMILIES = ("EE", "EH", "EI", "EJ", "EL", "EZ")
 
 
@@ -38,7 +38,7 @@ def _rows(repository: str) -> Iterator[tuple[str, str, str]]:
 
 
 def main(repository: str) -> None:
-    """Print the table, sorted, each code once: the first place that has it counts."""
+    """Print the table, sorted, each code once, from the first source that lists it."""
     rows: dict[str, tuple[str, str]] = {}
     for code, name, place in _rows(repository):
         rows.setdefault(code, (name, place))

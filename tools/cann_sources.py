@@ -1,8 +1,8 @@
-"""What the host code of CANN's operators refuses: an interpreter of the C++ with which they check their arguments.
+"""What the host code of CANN's operators refuses: an interpreter of the C++ code that checks their arguments.
 
-A call is interpreted for one chip, with what is known of its tensors: the dtype or the rank of one, of two or of all.
-Everything else is unknown. A condition that is unknown goes both ways, and a call is refused only if every way ends in
-an error, so that what is not understood counts as accepted.
+A call is interpreted for one chip, with partial knowledge of its tensors: the dtype or the rank of one, of two or of
+all. Everything else is unknown. An unknown condition takes both branches, and a call is refused only if every branch
+ends in an error, so code that is not understood counts as accepting.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tree_sitter import Language, Node, Parser
 
 from tools.evaluation.support import git
 
-#: ``chips``: the architecture and SoC by which host code tells families apart, and the name in definitions; ``socs`` in
-#: the order in which it compares them; ``constants`` of CANN's headers; ``macros`` of op_error_check.h and its like, as
-#: the statements that they stand for; dtypes by kind, and those that torch has under another name.
+#: ``chips``: the architecture and SoC by which host code distinguishes families, and the name in definitions;
+#: ``socs`` in comparison order; ``constants`` from CANN's headers; ``macros`` of op_error_check.h and others, as
+#: equivalent statements; dtypes by kind, and dtypes that torch names differently.
 _DATA: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 CHIPS, _MACROS, _TORCH = _DATA["chips"], _DATA["macros"], _DATA["torch"]
 _CONSTANTS = {f"ASCEND{each}": place for place, each in enumerate(_DATA["socs"])} | _DATA["constants"]
@@ -42,7 +42,7 @@ U: Any = _Unknown()
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor, or a list of tensors that are alike, of which the dtype (such as DT_FLOAT) or rank may be known."""
+    """A tensor, or a list of similar tensors, whose dtype (such as DT_FLOAT) or rank may be known."""
 
     dtype: Any = U
     rank: Any = U
@@ -50,7 +50,7 @@ class Tensor:
 
 @dataclass
 class Function:
-    """A function of a source file: the types of its parameters by name, and its body, as a node of syntax."""
+    """A function in a source file: the types of its parameters by name, and the syntax node of its body."""
 
     file: str
     name: str
@@ -67,9 +67,9 @@ class Sources:
     constants: dict[str, dict[str, Node]] = field(default_factory=dict)
     #: The dtypes of a kernel's inputs and outputs, by kernel, chip and name.
     kernels: dict[str, dict[str, dict[str, list[str]]]] = field(default_factory=dict)
-    #: The parameters of a kernel in the order of the function that CANN generates of its definition.
+    #: The parameters of a kernel, in the order of the function that CANN generates from its definition.
     orders: dict[str, list[str]] = field(default_factory=dict)
-    #: The words for dtypes and chips in each file.
+    #: The identifiers of dtypes and chips in each file.
     mentions: dict[str, set[str]] = field(default_factory=dict)
 
     def read(self, path: str, text: str) -> None:
@@ -84,7 +84,7 @@ class Sources:
         self._take(path, _CPP.parse(_expanded(text).encode()).root_node)
 
     def _take(self, path: str, node: Node) -> None:
-        """Add what is declared in a file or a namespace."""
+        """Add the declarations in a file or a namespace."""
         for each in node.named_children:
             if each.type in _AROUND:
                 self._take(path, each)
@@ -98,7 +98,7 @@ class Sources:
                 self.functions.setdefault(name, []).append(found)
 
     def define(self, text: str) -> None:
-        """Add a file of definitions of kernels: their parameters, and by chip the dtypes of inputs and outputs."""
+        """Add a file of kernel definitions: parameters, and by chip the dtypes of inputs and outputs."""
         text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
         lists = {
             name: _listed(inside)
@@ -111,7 +111,7 @@ class Sources:
         for kernel, body in re.findall(r"class (\w+)\s*:\s*public OpDef(.*?)\n\};?", text, re.DOTALL):
             named = re.findall(r"this\s*->\s*(Input|Attr|Output)\(\"(\w+)\"\)", body)
             ordered = sorted(named, key=lambda each: ("Input", "Attr", "Output").index(each[0]))
-            self.orders[kernel] = list(dict.fromkeys(name for _, name in ordered))  # once what is changed in place
+            self.orders[kernel] = list(dict.fromkeys(name for _, name in ordered))  # once if changed in place
             dtypes: dict[str, dict[str, list[str]]] = {"this": {}}
             for of, name, _, given in re.findall(tensor, body, re.DOTALL):
                 dtypes.setdefault(of, {})[name] = _listed(given) if given.startswith("{") else lists.get(given, [])
@@ -127,7 +127,7 @@ def _listed(text: str) -> list[str]:
 
 _CPP = Parser(Language(tree_sitter_cpp.language()))
 _STRING = r'"(?:\\[\s\S]|[^"\\])*"'
-#: What is around the declarations of a file.
+#: Nodes that enclose the declarations of a file.
 _AROUND = ("namespace_definition", "linkage_specification", "declaration_list", "template_declaration", "ERROR")
 _NAMES = ("true", "false", "null", "this")
 
@@ -183,7 +183,7 @@ def _is_name(node: Node) -> bool:
 
 
 def _declared(node: Node) -> Iterator[tuple[str, Node]]:
-    """Yield the names that a declaration gives a value to, with it; "" for what is no name."""
+    """Yield the names that a declaration initialises, with their values; "" for anything that is no name."""
     for each in node.children_by_field_name("declarator"):
         value = each.child_by_field_name("value")
         if value is not None and value.type != "argument_list":
@@ -194,7 +194,7 @@ def _declared(node: Node) -> Iterator[tuple[str, Node]]:
 
 @dataclass
 class _Outcome:
-    """What may become of statements: whether they may end, break off, and what they may return."""
+    """What statements may do: run to the end, break, or return some values."""
 
     falls: bool = True
     breaks: bool = False
@@ -202,7 +202,7 @@ class _Outcome:
 
 
 class Refused(Exception):
-    """A kernel that is surely reached does not take a dtype."""
+    """A kernel that is certainly reached does not accept a dtype."""
 
 
 class Accepted(Exception):
@@ -220,12 +220,12 @@ class Interpreter:
         self.arch, soc, self.folder = CHIPS[chip]
         self.soc = _CONSTANTS[soc]
         self.steps = self.depth = 0
-        self.sure = 0  # how many unknown conditions are around
+        self.sure = 0  # number of enclosing unknown conditions
         self.cache: dict[tuple[str, str], Any] = {}
         self.memory: dict[Any, Any] = {}
 
     def refuses(self, function: Function, known: Mapping[str, Tensor], *, kernels: bool = False) -> str:
-        """Return how a call of a first phase is refused: "host", "kernel", or "" if it may be accepted.
+        """Return what refuses a call of the first phase: "host", "kernel", or "" if it may be accepted.
 
         Without ``kernels``, interpretation ends where the host code has accepted a call.
         """
@@ -244,7 +244,7 @@ class Interpreter:
         return "host" if result and all(each is not U and each not in (0, True) for each in result) else ""
 
     def _run(self, function: Function, given: Sequence[Any]) -> list[Any]:
-        """Return what a function may return."""
+        """Return the values that a function may return."""
         scope = {**dict(zip(function.parameters, given, strict=False)), "": function.file}
         outcome = self._all(function.body.named_children, scope)
         return outcome.returned + [U] * outcome.falls
@@ -295,8 +295,8 @@ class Interpreter:
         return _Outcome()
 
     def _either(self, ways: Sequence[Sequence[Node]], scope: dict[str, Any]) -> _Outcome:
-        """Run each of several ways on a copy, and keep what they agree on."""
-        self.sure += 1  # so that no kernel in them is surely reached
+        """Run each alternative on a copy of the scope, and keep the values on which all agree."""
+        self.sure += 1  # so that no kernel in them counts as certainly reached
         total, kept = _Outcome(falls=False), []
         for way in ways:
             copy = dict(scope)
@@ -317,7 +317,7 @@ class Interpreter:
         given = [each.child_by_field_name("value") for each in cases]
         labels = [None if label is None else self.value(label, scope) for label in given]
         bodies = [[s for s in case.named_children if s != label] for case, label in zip(cases, given, strict=True)]
-        runs = [[each for body in bodies[at:] for each in body] for at in range(len(bodies))]  # cases go on
+        runs = [[each for body in bodies[at:] for each in body] for at in range(len(bodies))]  # cases fall through
         if value is U or any(label is U for label in labels):
             made = self._either([*runs, *([] if None in labels else [[]])], scope)
         else:
@@ -326,7 +326,7 @@ class Interpreter:
         return replace(made, falls=made.falls or made.breaks, breaks=False)
 
     def _loop(self, node: Node, scope: dict[str, Any]) -> _Outcome:
-        """Run the body once; it surely runs for each of a list, and where the head compares with a size."""
+        """Run the body once; it certainly runs for a list, and where the loop head compares with a size."""
         part, copy = node.child_by_field_name, dict(scope)
         once = node.type == "for_range_loop" or b"ize" in node.text[: part("body").start_byte - node.start_byte]
         if node.type == "for_range_loop":
@@ -344,7 +344,7 @@ class Interpreter:
     # --- expressions ---
 
     def value(self, node: Node | None, scope: dict[str, Any]) -> Any:
-        """Return the value of an expression, U if it is unknown or not understood."""
+        """Return the value of an expression, or U if it is unknown or not understood."""
         if node is None or node.has_error:
             return U
         part, kind, inner = node.child_by_field_name, node.type.removesuffix("_expression"), node.named_children
@@ -455,7 +455,7 @@ class Interpreter:
 
     @functools.cache  # noqa: B019  (an interpreter lives as long as the process)
     def _function_of(self, name: str, count: int, file: str) -> Function | None:
-        """Return the function that a call in a file means: the nearest one that takes as many arguments."""
+        """Return the function that a call in a file refers to: the nearest with as many parameters."""
         fit = [each for each in self.sources.functions.get(name, ()) if len(each.parameters) >= count]
 
         def distance(each: Function) -> tuple[bool, int]:
@@ -474,17 +474,17 @@ class Interpreter:
             return {"GetDataType": of.dtype, "GetDimNum": of.rank, "IsEmpty": False, **shapes}.get(name, U)
         if isinstance(of, tuple) and of[:1] != ("method",):
             if name in ("find", "count"):
-                keys = [each[0] if isinstance(each, tuple) and each else each for each in of]  # those of a map
+                keys = [each[0] if isinstance(each, tuple) and each else each for each in of]  # the keys of a map
                 return ("found", given[0] in keys) if U not in (given[0],) and U not in keys else U
             if name == "end":
                 return ("found", False)
         return U
 
     def _launched(self, arguments: Sequence[Node], scope: dict[str, Any]) -> Any:
-        """Raise Refused if a kernel lacks a dtype of an input; one that is not known, or on the AICPU, takes all.
+        """Raise Refused if a kernel lacks an input's dtype; unknown kernels and those on the AICPU accept all.
 
-        If the kernel of this chip is not published, the dtypes are those on a 950, unless the file that launches it
-        names this chip: what it launches there is then a kernel of its own.
+        If this chip's kernel is not published, the dtypes are those on a 950, unless the launching file names this
+        chip, which means that it launches a separate kernel there.
         """
         by_chip = self.sources.kernels.get(_text(arguments[0]), {})
         own = CHIPS[self.chip][1] in self.sources.mentions.get(scope.get("", ""), ())
@@ -504,14 +504,14 @@ class Interpreter:
 
 
 def _agreed(values: Sequence[Any]) -> Any:
-    """Return the value that all are; U where they differ, and of none."""
+    """Return the common value of all, or U if they differ or there are none."""
     first = values[0] if values else U
     is_one = all(each is first or (type(each) is type(first) and bool(each == first)) for each in values)
     return first if is_one else U
 
 
 def _joined(values: Sequence[Any]) -> Any:
-    """Return what several possible values have in common: all, or that they are a tensor, or an error."""
+    """Return what several possible values have in common: a value, that they are tensors, or that they are errors."""
     if (agreed := _agreed(values)) is not U:
         return agreed
     known = [each for each in values if each is not None]
@@ -521,7 +521,7 @@ def _joined(values: Sequence[Any]) -> Any:
 
 
 def promoted(left: str, right: str) -> Any:
-    """Return the dtype of two, as torch and CANN promote them; unknown where torch does not."""
+    """Return the dtype to which torch and CANN promote two dtypes, or U if torch does not know."""
     if left == right:
         return left
     try:
@@ -533,12 +533,12 @@ def promoted(left: str, right: str) -> Any:
 
 
 def can_cast(source: str, target: str) -> bool:
-    """Whether CANN casts one dtype to another: not from complex to real, float to integer, or to bool."""
+    """Return whether CANN casts one dtype to another: not from complex to real, float to integer, or to bool."""
     rank = lambda dtype: (dtype in _INTEGERS) + 2 * (dtype in _FLOATS) + 3 * (dtype in _COMPLEX)  # noqa: E731
     return rank(source) <= rank(target)
 
 
-#: Functions of CANN's own headers, by name and number of arguments; of what is unknown, so is their value.
+#: Functions of CANN's own headers, by name and number of arguments; with unknown arguments the result is unknown.
 _BUILT_IN: dict[tuple[str, int], Callable[..., Any]] = {
     ("CheckType", 2): lambda dtype, listed: dtype in listed if isinstance(listed, tuple) and U not in listed else U,
     ("PromoteType", 2): promoted,
@@ -548,7 +548,7 @@ _BUILT_IN: dict[tuple[str, int], Callable[..., Any]] = {
     ("IsIntegralType", 1): lambda dtype: dtype in _INTEGERS,
     ("IsIntegralType", 2): lambda dtype, or_bool: dtype in _INTEGERS or (or_bool is True and dtype == "DT_BOOL"),
 }
-#: Those that give a tensor of the dtype of their first argument.
+#: Functions that return a tensor with the dtype of their first argument.
 _ALIKE = ("Contiguous", "Reshape", "Transpose", "UnsqueezeNd", "SqueezeNd", "ViewCopy", "ReFormat", "TransData")
 
 
@@ -556,7 +556,7 @@ _ALIKE = ("Contiguous", "Reshape", "Transpose", "UnsqueezeNd", "SqueezeNd", "Vie
 
 
 def texts(repository: Path, wanted: str, *paths: str) -> Iterator[tuple[str, str]]:
-    """Yield path and text of the files at HEAD whose path a pattern matches, without experiments and tests."""
+    """Yield path and text of the files at HEAD whose path matches, without experiments and tests."""
     with tarfile.open(fileobj=BytesIO(git(repository, "archive", "HEAD", *paths))) as files:
         for each in files:
             if re.search(wanted, each.name) and not re.search(r"(^|/)(experimental|tests|examples)/", each.name):

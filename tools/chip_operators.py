@@ -1,13 +1,13 @@
-"""Write the data on which operators, dtypes and ranks CANN takes on which chips, from its operators' sources.
+"""Write which operators, dtypes and ranks CANN accepts on which chips, from the sources of its operators.
 
-    export TORCH_DEVICE_BACKEND_AUTOLOAD=0  # torch alone says how dtypes are promoted
+    export TORCH_DEVICE_BACKEND_AUTOLOAD=0  # only torch determines how dtypes are promoted
     python tools/chip_operators.py ops-math=CHECKOUT ops-nn=... ops-cv=... ops-transformer=... --used-by aclnn.tsv
 
-Each CHECKOUT is a git repository of CANN's operators, read at its HEAD. What the host code checks counts
-(``cann_sources.py``), then the definitions of kernels whose host code is generated, then the pages of the
-documentation: a section on products, a table of parameters with their dtypes, and notes that take dtypes back for a
-product. Where a page says something else than the source, the data has both. What nothing says is not guessed.
-``--used-by`` is a table with the columns name and used_by: which operators of torch call which function of CANN. Needs
+Each CHECKOUT is a git repository of CANN's operators, read at its HEAD. The checks of host code take precedence
+(``cann_sources.py``), then come definitions of kernels with generated host code, then the pages of the
+documentation: a section on products, a table of parameters with their dtypes, and notes that exclude dtypes for a
+product. Where a page contradicts the source, the data has both. Nothing is guessed.
+``--used-by`` is a table with the columns name and used_by: which torch operators call which function of CANN. Needs
 the extra ``dev``.
 """
 
@@ -31,13 +31,13 @@ from tools.evaluation.support import git
 
 TARGET = Path(__file__).resolve().parent.parent / "pytest_ascend" / "environment" / "chip_operators.json"
 
-#: ``products``, as pages call them, and the families of chips.environment that are in them; ``alike``, dtypes that host
-#: code treats alike where it does not name them; ``spelled``, other spellings; ``corrected``, what a page says of a
-#: parameter that host code, not understood as a whole, contradicts; ``not_followed``, functions whose host code checks
-#: inputs that are members of a struct, or promoted with a scalar: what their pages say of inputs counts too.
+#: ``products``: names on pages, and the families of chips.environment they include; ``alike``: dtypes that host code
+#: treats alike unless it names them; ``spelled``: other spellings; ``corrected``: a page's entry for a parameter
+#: that host code, not fully understood, contradicts; ``not_followed``: functions whose host code checks inputs that
+#: are members of a struct or promoted with a scalar, so the pages' entries for inputs also count.
 DATA: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 PRODUCTS: dict[str, str] = DATA["products"]
-#: Pages of the documentation, host code, and definitions of kernels.
+#: Paths of documentation pages, host code, and kernel definitions.
 _READ = r"/docs/aclnn[^/]*\.md$|/op_api/[^/]*\.(cpp|h)$|^(\w+/)?common/.*op_api/.*\.(cpp|h)$|op_host/\w*_def\.cpp$"
 #: A note without conditions: "not supported: BFLOAT16, COMPLEX64". Others ("when the input is ...") are left alone.
 _WITHOUT = re.compile(
@@ -49,7 +49,7 @@ _CELL = re.compile(r"<t[dh][^>]*>(.*?)</t[dh]>", re.DOTALL)
 
 
 def products(text: str) -> dict[str, bool]:
-    """Return, for each family that the section on products names, whether it is supported."""
+    """Return whether each family named in the section on products is supported."""
     section = re.search(r"## 产品支持情况(.*?)\n## ", text, re.DOTALL)
     found = {}
     for line in section[1].splitlines() if section else ():
@@ -60,7 +60,7 @@ def products(text: str) -> dict[str, bool]:
 
 
 def parameters(text: str) -> dict[str, list[str]]:
-    """Return the dtypes of each tensor among the parameters of the first phase, as its table lists them."""
+    """Return the dtypes of each tensor parameter of the first phase, as listed in its table."""
     found: dict[str, list[str]] = {}
     for table in re.findall(r"<table.*?</table>", text, re.DOTALL):
         rows = [
@@ -79,7 +79,7 @@ def parameters(text: str) -> dict[str, list[str]]:
 
 
 def without(text: str, listed: set[str]) -> dict[str, list[str]]:
-    """Return the dtypes that are listed and that notes take back for a family."""
+    """Return the listed dtypes that notes exclude for a family."""
     found: dict[str, set[str]] = {}
     of: list[str] = []
     body = text[text.find("GetWorkspaceSize\n") :].split("返回值", maxsplit=1)[0]
@@ -105,9 +105,9 @@ Lists = dict[str, list[str]]
 
 
 def of_host(interpreter: Interpreter, function: Function) -> dict[str, Any]:
-    """Return the dtypes that host code takes by parameter, those that it refuses of several at once, and ranks.
+    """Return the dtypes that host code accepts by parameter, those it refuses for several at once, and ranks.
 
-    Empty if it is not understood: if it seems to refuse a call of which nothing is known, or takes everything.
+    Empty if the code is not understood: if it seems to refuse a call with unknown tensors, or accepts everything.
     """
     tensors = [name for name, kind in function.parameters.items() if "aclTensor" in kind and name.isidentifier()]
     inputs = [name for name in tensors if "const" in function.parameters[name] or name.endswith("Ref")]
@@ -144,21 +144,21 @@ def of_host(interpreter: Interpreter, function: Function) -> dict[str, Any]:
 
 
 def differences(source: Lists, page: Lists) -> Lists:
-    """Return what a page says more (+) or less (-) than the source, by parameter."""
+    """Return the dtypes that a page lists in addition to the source (+) or lacks (-), by parameter."""
     both = {name: (page.get(name) or listed, listed) for name, listed in source.items()}
     more = {name: [f"+{each}" for each in said if each not in listed] for name, (said, listed) in both.items()}
     less = {name: [f"-{each}" for each in listed if each not in said] for name, (said, listed) in both.items()}
     return {name: more[name] + less[name] for name in both if more[name] or less[name]}
 
 
-#: Chips that are as others where the file of a function has no word that tells them apart.
+#: Chips treated like others unless the file of a function has a word that distinguishes them.
 _LIKE = {"A3": "A2", "310B": "310P", "910": "310P"}
 
 
 def of_chips(
     sources: Sources, interpreters: Mapping[str, Interpreter], operator: str
 ) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """Return the parameters of an operator and what its host code says, by chip."""
+    """Return the parameters of an operator and the checks of its host code, by chip."""
     functions = sources.functions.get(f"aclnn{operator}GetWorkspaceSize", [])
     if not functions:
         return [], {}
@@ -175,7 +175,7 @@ def of_chips(
 
 
 def merged(by_chip: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by the names of the chips that have the same one."""
+    """Return values keyed by the names of all chips that share them."""
     found: dict[str, Any] = {}
     for value in {json.dumps(each): each for each in by_chip.values()}.values():
         if value:
@@ -184,7 +184,7 @@ def merged(by_chip: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def row(operator: str, page: str, sources: Sources, host: tuple[list[str], dict[str, Any]]) -> dict[str, Any]:
-    """Return what the data says of an operator."""
+    """Return the entry of an operator."""
     functions = sources.functions.get(f"aclnn{operator}GetWorkspaceSize", [])
     scalars = {"cubeMathType", "alpha", "beta", "dtype", "value"}.union(
         name for each in functions for name, kind in each.parameters.items() if "aclTensor" not in kind
@@ -201,7 +201,7 @@ def row(operator: str, page: str, sources: Sources, host: tuple[list[str], dict[
                 documented[name] = left
         defined = sources.kernels.get(operator, {}).get(CHIPS[chip][2], {}).items()
         made = {name: [each for each in PROBED if f"DT_{each}" in listed] for name, listed in defined if listed}
-        mine = own.get("takes", {}) if names else made  # host code, where there is none, is made of the definition
+        mine = own.get("takes", {}) if names else made  # without host code, the definition is used
         is_understood = bool(mine or own.get("together"))
         takes[chip] = mine if is_understood else documented
         if operator in DATA["not_followed"]:

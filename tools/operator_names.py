@@ -1,8 +1,8 @@
 """Write the operators that community cases and dumps may name: ``pytest_ascend/run/allowed.txt``.
 
 Its sources are torch's database of operators (OpInfo; the extra ``corpus``), the operators that torch
-tags as core, the gradients' operators, and torch_npu's public ones. An operator takes and returns tensors and plain
-values, by its schema; what opens, saves, shares or sets a tensor's memory or state is left out by name. Run it on the
+tags as core, backward operators, and torch_npu's public ones. By their schemas, operators take and return tensors and
+plain values; those that open, save, share or set a tensor's memory or state are excluded by name. Run this on the
 emulated device: ``pytest-ascend emulate -- python tools/operator_names.py``.
 """
 
@@ -23,7 +23,7 @@ from torch.testing._internal import common_methods_invocations as operators
 
 ROOT = Path(__file__).parents[1]
 LIST = ROOT / "pytest_ascend" / "run" / "allowed.txt"
-#: Types of arguments in a schema: tensors and plain values, in lists, maybe absent; a generator may stay absent.
+#: Argument types in a schema: tensors and plain values, in lists, or optional; a generator must be optional.
 PLAIN = re.compile(r"(Optional\[|List\[)*(Tensor|int|float|bool|number|complex|str|Device)\]*|Optional\[Generator\]")
 #: Changes of memory or state, uninitialised results, waiting for other processes, and names of files or groups.
 STATE = re.compile(
@@ -31,14 +31,14 @@ STATE = re.compile(
     r"(_.*)?|__(dlpack.*|reduce.*|setstate|deepcopy|array.*)__|numpy|data_ptr|.*with_distance_loss|item|tolist|map_|map2_|apply_|backward"
     r"|.*(distribute|hcom|all_gather|all_reduce|all_to_all|alltoall|reduce_scatter|format_cast|change_data|prefetch|npugraph|cudnn|miopen|mkldnn|mps|cuda).*"
 )
-#: Operators with a variant in place, and Python 2's division, which torch still has.
+#: Operators with an in-place variant, and Python 2's division, which torch still has.
 ARITHMETIC = {each[1:] for each in operator.__all__ if each[0] == "i" and hasattr(operator, f"__{each[1:]}__")}
 ARITHMETIC = ARITHMETIC - {"concat"} | {"div"}
 DUNDER = {f"__{side}{name}__" for name in ARITHMETIC for side in ("", "r", "i")} | {
     f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "invert", "neg", "pos", "abs", "getitem")
 }
 
-#: Functions that the database leaves to the modules that call them.
+#: Functions that the database covers only through the modules that call them.
 MORE = {
     *("hardsigmoid", "hardswish", "fold", "one_hot", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_unpool1d", "zero"),
     *("fill_diagonal", "copy", "range", "_pdist_forward", "affine_grid", "affine_grid_generator", "upsample"),
@@ -94,7 +94,7 @@ def _npu() -> Iterator[str]:
 
 
 def _packets(space: str) -> Iterator[tuple[str, Any]]:
-    """Yield the operators of a namespace with a schema of plain values that returns tensors."""
+    """Yield the operators of a namespace with a schema of plain values that return tensors."""
     schemas: dict[str, list[Any]] = {}
     for each in torch._C._jit_get_all_schemas():  # noqa: SLF001
         if each.name.startswith(f"{space}::"):

@@ -1,6 +1,6 @@
 """Make the pictures of the documentation, in docs/pictures.
 
-python tools/pictures.py judge     what the judge says of four kinds of errors (SVG); needs matplotlib
+python tools/pictures.py judge     the judge's verdicts on four kinds of errors (SVG); needs matplotlib
 python tools/pictures.py pages     the pages, photographed in Chromium (PNG); runs the suite on the emulated device
 """
 
@@ -31,7 +31,7 @@ torch.backends.cudnn.benchmark = True
 
 
 def judge() -> None:
-    """Draw signed errors of four results beside a reference run, each with the judge's verdict."""
+    """Draw signed errors of four results and a reference run, each with the judge's verdict."""
     import matplotlib.pyplot as plt  # noqa: PLC0415 - pages need neither it nor torch
     import torch  # noqa: PLC0415
 
@@ -65,7 +65,7 @@ def judge() -> None:
 
 
 def pages(report: Path | None) -> None:
-    """Run what the README shows on the emulated device, and photograph the pages. ``report``: a run of level smoke."""
+    """Run the README's example on the emulated device, and take screenshots. ``report``: a run of level smoke."""
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         (here / "my_model.py").write_text(MODEL, encoding="utf-8")
@@ -88,7 +88,7 @@ def pages(report: Path | None) -> None:
 
 
 def _run(folder: Path, *command: str | Path) -> None:
-    """Run a program of this environment; that a run finds faults is what is to be shown."""
+    """Run a program of this environment; exit codes are ignored, as the pictures are to show failures."""
     program, environment = Path(sys.executable).with_name(str(command[0])), {**os.environ, "PYTHONPATH": "."}
     ran = subprocess.run([program, *command[1:]], cwd=folder, env=environment, check=False)  # noqa: S603 - our own
     if ran.returncode not in {0, 1}:
@@ -111,7 +111,7 @@ def photograph(paths: dict[str, Path], *, size: tuple[int, int] = (1080, 680)) -
 
 
 def main() -> None:
-    """Make the pictures that are named."""
+    """Make the requested pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("judge", "pages"))
     parser.add_argument("--report", type=Path, help="a run to show as report.png; the smallest level if not given")

@@ -1,9 +1,9 @@
 """Write docs/reference.md and its Chinese page from the code: options, commands, fixtures, outcomes, files, exit codes.
 
     python tools/reference.py            writes both pages
-    python tools/reference.py --check    exits 1 where a page is not what the code says
+    python tools/reference.py --check    exits 1 if a page does not match the code
 
-Only introductions and headings are written by hand, in ``reference.json``; the rest is read from where it is declared.
+Only introductions and headings are written by hand, in ``reference.json``; the rest is read from the declarations.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tools.evaluation.support import table
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
-#: Introductions in English and Chinese; what the commands and options write, and the variables that processes read
-#: beside torch_npu's and CANN's own; headings and the heads of tables in both languages.
+#: Introductions in English and Chinese; output of commands and options; environment variables that processes read
+#: besides torch_npu's and CANN's own; headings and table heads in both languages.
 TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 WORDS: dict[str, tuple[str, str]] = TEXTS["words"]
 
@@ -79,7 +79,7 @@ def options_of_pytest() -> Iterator[tuple[str, str]]:
 
 
 def outcomes(word: Callable[[str], str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the outcomes with the first sentence of what they mean."""
+    """Yield the outcomes with the first sentence of their descriptions."""
     for name, kind in OUTCOMES.items():
         conforms = "—" if name == "not-emulated" else word("yes" if kind.conforms else "no")
         yield f"`{name}`", plain(inspect.getdoc(kind) or ""), conforms
@@ -106,7 +106,7 @@ def markers() -> Iterator[tuple[str, str]]:
 
 
 def commands(command: click.Command, path: str, heads: tuple[str, str]) -> Iterator[str]:
-    """Yield a command with its options, and before it those of its group."""
+    """Yield a command with its options, preceded by those of its group."""
     context = click.Context(command, info_name=path)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -128,7 +128,7 @@ def commands(command: click.Command, path: str, heads: tuple[str, str]) -> Itera
 
 
 def plain(text: str) -> str:
-    """Return a docstring as Markdown: double backticks are single, roles are code, lines are joined."""
+    """Return a docstring as Markdown: double backticks become single, roles become code, lines are joined."""
     text = re.sub(r":\w+:`([^`]+)`", r"`\1`", text).replace("``", "`")
     return re.sub(r"\s+", " ", text).strip()
 

@@ -1,10 +1,10 @@
-"""Write docs/requirements.md: every requirement of the suites with the cases that cover it, and what a run measured.
+"""Write docs/requirements.md: every requirement of the suites, the cases that cover it, and results of a run.
 
     python tools/requirements.py          the cases of the manifest
-    python tools/requirements.py RUN      also the outcomes of a run, and the largest share of a limit that it used
+    python tools/requirements.py RUN      also the outcomes of a run, and the largest fraction of a limit used
 
-The requirements are ``suites/requirements.json``: id, a sentence, and patterns of case ids. The first that matches a
-case is its own; an id keeps its meaning.
+The requirements are in ``suites/requirements.json``: id, a sentence, and patterns of case ids. A case belongs to the
+first requirement that matches. The meaning of an id never changes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def requirements() -> list[dict[str, object]]:
 
 
 def covered(case_ids: Iterable[str]) -> dict[str, list[str]]:
-    """Return the cases by the requirement that they cover, and under "" those that cover none."""
+    """Return the cases by the requirement they cover, with uncovered cases under ""."""
     patterns = [
         (str(each["id"]), re.compile("|".join(fnmatch.translate(one) for one in each["cases"])))  # type: ignore[attr-defined]
         for each in requirements()

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: links that lead out of docs/ become links into the repository."""
+"""Hooks for mkdocs: links that lead out of docs/ become links into the repository."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OUTWARD = re.compile(r"\]\((?:\.\./)+(?P<path>[\w./-]+)(?P<anchor>#[\w-]+)?\)")
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
-    """Rewrite ``](../ci/Jenkinsfile)`` where it leads out of docs/. Raises FileNotFoundError for what is not there."""
+    """Rewrite links like ``](../ci/Jenkinsfile)`` that lead out of docs/. Raise FileNotFoundError for missing files."""
 
     def outward(match: re.Match[str]) -> str:
         target = (Path(page.file.abs_src_path).parent / match[0][2:-1].partition("#")[0]).resolve()

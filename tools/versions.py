@@ -1,20 +1,20 @@
-"""How versions of torch_npu, chips and releases of CANN fare on the emulated device: docs/evaluation/versions.md.
+"""Test versions of torch_npu, chips and CANN releases on the emulated device: docs/evaluation/versions.md.
 
     python tools/versions.py 2.7.1 2.12.0            # each in an environment of its own, which is removed afterwards
-    python tools/versions.py 2.13.0 --here           # what is installed here
-    python tools/versions.py --here --chip 310P 950 --cann 8.1.RC1     # chips and releases of CANN, with what is here
-    python tools/versions.py --log report/run.jsonl  # a run on an emulated chip that was made before
+    python tools/versions.py 2.13.0 --here           # the installed version
+    python tools/versions.py --here --chip 310P 950 --cann 8.1.RC1     # chips and CANN releases, as installed
+    python tools/versions.py --log report/run.jsonl  # an earlier run on an emulated chip
     python tools/versions.py 2.7.1 --keep reports    # with the log and the page of the run
-    python tools/versions.py 2.7.1 --check           # only ask whether all is well, as .ci/run does; write nothing
-    python tools/versions.py                         # write the page again from what was seen before
+    python tools/versions.py 2.7.1 --check           # only check, as .ci/run does; write nothing
+    python tools/versions.py                         # rewrite the page from earlier results
 
-    python tools/versions.py --others op-plugin upstream-report    # a run of others' tests, by pytest-ascend upstream
+    python tools/versions.py --others op-plugin upstream-report    # a run of third-party tests (pytest-ascend upstream)
 
-The board of tests that others wrote is on the same page: what became of a file replaces what was known of it.
-``tools/foreign/set_aside.json`` has the tests whose failures are proven to be their own fault, each with its proof.
+The board of third-party tests is on the same page; a file's new results replace its previous ones.
+``tools/foreign/set_aside.json`` lists tests that are proven to be faulty themselves, each with its proof.
 
-For each version: does it come up, who computes its operators (the census), what becomes of the cases of a level, and of
-the training of two models. An environment takes 5 GB where the registry has only
+For each version: whether it starts, which backend runs its operators (the census), outcomes of the cases of a level,
+and of training two models. An environment takes 5 GB where the registry has only
 torch with CUDA, and minutes to install. Needs uv.
 """
 
@@ -44,10 +44,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PLAYED = Path(__file__).with_name("versions_played.json")
 FOREIGN, ASIDE = (Path(__file__).parent / "foreign" / each for each in ("board.json", "set_aside.json"))
 SEEN, PAGE = Path(__file__).with_suffix(".json"), ROOT / "docs" / "evaluation" / "versions.md"
-#: So many causes of failures in others' tests are listed.
+#: Maximum number of causes of third-party test failures listed.
 CAUSES = 40
 
-#: What the package needs beside torch, and torch_npu without saying so.
+#: Dependencies of the package besides torch, and undeclared ones of torch_npu.
 REQUIRED = (
     *("pyyaml", "decorator", "attrs", "psutil", "scipy", "click", "cryptography", "filelock", "jinja2"),
     *("msgspec", "packaging", "platformdirs", "pyelftools", "pytest", "pytest-benchmark", "pytest-html", "rich"),
@@ -61,17 +61,17 @@ COMES_UP = (
     "print(said, torch.__version__)"
 )
 OUTCOMES = ("passed", "waived", "unsupported", "fallback", "not-emulated", "failed", "errored", "not-run")
-#: Whose training is on the page: in level standard, and run alone beside a smaller level.
+#: Models whose training is on the page: part of level standard, and run separately beside a lower level.
 TRAINED = ("resnet50", "vit_b_16")
 LIMIT_S = 3000
-#: What may become of a case of a version that fares well. What is flaky is told, and passed when it ran again.
+#: Outcomes of cases that count as success for a version. Flaky cases are reported; they passed when run again.
 GOOD = {"passed", "waived", "unsupported", "flaky"}
 #: Exit code for a version that cannot be installed here.
 LEFT_OUT = 3
 
 
 def installed(version: str, python: str, folder: Path) -> Path:
-    """Make an environment with a torch_npu and the torch that it was made for; return its programs' folder."""
+    """Create an environment with a torch_npu and the torch it was built for; return its folder of programs."""
     numbers = version.split(".")[:3]
     torch = ".".join(numbers)
     # torch before 2.3 was built for numpy 1, and torch_npu before 2.6 too.
@@ -80,7 +80,7 @@ def installed(version: str, python: str, folder: Path) -> Path:
     for command in (
         ("venv", "--python", python, str(folder)),
         ("pip", "install", f"torch=={torch}", numpy, *REQUIRED),
-        # Its wheels ask for torch+cpu by name, which not every registry has.
+        # Its wheels require torch+cpu by name, which not every registry has.
         ("pip", "install", "--no-deps", f"torch_npu=={version}"),
         ("pip", "install", "--no-deps", "--no-build-isolation", "-e", str(ROOT)),
     ):
@@ -91,10 +91,10 @@ def installed(version: str, python: str, folder: Path) -> Path:
 def seen(
     programs: Path, level: str, options: tuple[str, ...] = (), keep: Path | None = None, *, cases_only: bool = False
 ) -> dict[str, Any]:
-    """Return what becomes of the version whose programs these are.
+    """Return the results of the version with these programs.
 
-    With ``cases_only``, or with ``options`` of pytest, no census is made and no model trained. The report of the run is
-    kept in the folder ``keep``.
+    With ``cases_only``, or with ``options`` of pytest, no census is taken and no model trained. The report of the run
+    is stored in the folder ``keep``.
     """
     cases_only = cases_only or bool(options)
     found: dict[str, Any] = {"day": time.strftime("%Y-%m-%d", time.gmtime()), "level": level}
@@ -120,14 +120,14 @@ def seen(
 
 
 def trained(records: Iterable[ResultRecord]) -> dict[str, Any]:
-    """Return how often the training of the models had each outcome, nothing if it was not run."""
+    """Return how often the models' training had each outcome; empty if it was not run."""
     names = re.compile(rf"models/({'|'.join(TRAINED)})/(\w+-)?training/")
     outcomes = Counter(each.outcome_name for each in records if names.match(each.case.id))
     return {"trained": dict(outcomes)} if outcomes else {}
 
 
 def _run_in(folder: str, programs: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder; a version's programs are found first, and take one thread each."""
+    """Run a command in a folder, with a version's programs first in PATH and one thread per process."""
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     return subprocess.run(  # noqa: S603
         command, env=environment, cwd=folder, capture_output=True, text=True, check=False, timeout=LIMIT_S
@@ -135,13 +135,13 @@ def _run_in(folder: str, programs: Path, *command: str) -> subprocess.CompletedP
 
 
 def _run_cases(folder: str, programs: Path, *chosen: str) -> subprocess.CompletedProcess[str]:
-    """Run chosen cases, and report to the folder."""
+    """Run selected cases, and write a report to the folder."""
     always = ("--ascend-device=emulated", "-q", "--ascend-report=report")
     return _run_in(folder, programs, "pytest", "--ascend", *always, *chosen)
 
 
 def counted(records: Collection[ResultRecord]) -> dict[str, Any]:
-    """Return what became of cases: by outcome, by known deviation, and of those that did not pass by cause."""
+    """Count cases by outcome, by known deviation, and (if they did not pass) by cause."""
     known = (each.waiver["cause"] for each in records if each.waiver.get("cause"))
     causes = (_cause(each) for each in records if each.outcome_name not in OUTCOMES[:2])
     outcomes = Counter(each.outcome_name for each in records)
@@ -149,7 +149,7 @@ def counted(records: Collection[ResultRecord]) -> dict[str, Any]:
 
 
 def played(log: Path) -> tuple[str, dict[str, Any]]:
-    """Return the name of a run on an emulated chip that was made before, from its log, and what became of it."""
+    """Return the name and the results of an earlier run on an emulated chip, from its log."""
     header = read(log).header
     timing: Any = header.options.get("timing", {})
     numerics = timing.get("emulated_numerics", "exact")
@@ -160,12 +160,12 @@ def played(log: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _results(log: Path) -> tuple[ResultRecord, ...]:
-    """Return the records of a run, also of cases that it did not come to; none without a log."""
+    """Return the records of a run, including cases that were not run; empty without a log."""
     return summarise(read(log)).results if log.exists() else ()
 
 
 def _cause(record: ResultRecord) -> str:
-    """Return what a record that did not pass comes to: the message of the emulated CANN where there is one."""
+    """Return the cause of a record that did not pass: the emulated CANN's message if there is one."""
     said = re.search(r"emulated CANN: (.{1,140})", record.detail)
     reason = said[1] if said and record.outcome_name != "not-emulated" else record.reason
     return f"{record.outcome_name}: {reason.split(chr(10))[0][:160]}"
@@ -198,7 +198,7 @@ def page(known: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def page_of_played(known: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the table of chips and releases of CANN."""
+    """Return the table of chips and CANN releases."""
     rows = []
     for name, its in sorted(known.items()):
         waived = ", ".join(f"{count} {cause}" for cause, count in sorted(its["known"].items()))
@@ -211,13 +211,13 @@ def page_of_played(known: Mapping[str, Mapping[str, Any]]) -> str:
 def _section(
     heads: Sequence[str], rows: Iterable[Sequence[object]], title: str, causes: Iterable[tuple[str, str, object]]
 ) -> str:
-    """Return a table, and below it causes: of what, the cause, and how often."""
+    """Return a table, followed by causes: subject, cause, and count."""
     lines = [*table(heads, rows), "", title, "", *(f"- {name}: {text} ({count})" for name, text, count in causes)]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def others(report: Path, aside: Mapping[str, str]) -> dict[str, Any]:
-    """Return what became of others' tests, by file: outcomes, causes, and why some were skipped."""
+    """Return the results of third-party tests by file: outcomes, causes, and reasons for skips."""
     run, skipped = read(report / "run.jsonl"), _kept(report / "skipped.json")
     records: dict[str, list[ResultRecord]] = {each: [] for each in skipped}
     for row in run.records:
@@ -236,13 +236,13 @@ def others(report: Path, aside: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-#: Columns of the board of others' tests, and the outcome that each counts.
+#: Columns of the board of third-party tests, and the outcome that each counts.
 BOARD = {"passed": "passed", "CPU": "fallback", "refused": "unsupported", "not emulated": "not-emulated"}
 BOARD |= {"wrong": "failed", "crashed": "errored"}
 
 
 def page_of_foreign(board: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Return the board of tests that others wrote: by repository and device, then what was wrong or crashed."""
+    """Return the board of third-party tests: by repository and device, then failures and crashes."""
     rows, causes = [], []
     for name, files in sorted(board.items()):
         counts = sum((Counter(each["outcomes"]) for each in files.values()), Counter())
@@ -268,7 +268,7 @@ def _ordered(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _inert(text: str) -> str:
-    """Return a message of others' as text in which nothing acts."""
+    """Return a third-party message as inert text."""
     return f"`{' '.join(text.replace('`', chr(39)).split())}`"
 
 
@@ -282,7 +282,7 @@ def _keep(file: Path, known: Mapping[str, Any]) -> None:
 
 
 def check(version: str, python: str, level: str) -> int:
-    """Say how a version fares: 0 if nothing is wrong, 1 if something is, LEFT_OUT if it cannot be installed here."""
+    """Report on a version: 0 if nothing is wrong, 1 if something is, LEFT_OUT if it cannot be installed here."""
     with tempfile.TemporaryDirectory(prefix=f"torch_npu-{version}-") as folder:
         try:
             programs = installed(version, python, Path(folder))
@@ -298,7 +298,7 @@ def check(version: str, python: str, level: str) -> int:
 
 
 def main() -> int:
-    """Try the versions, chips and releases, keep what was seen, and write the page."""
+    """Test the versions, chips and CANN releases, store the results, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("versions", nargs="*")
     parser.add_argument("--level", default="smoke")
@@ -323,7 +323,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix=f"torch_npu-{version}-", ignore_cleanup_errors=True) as folder:
             programs = here if given.here else installed(version, given.python, Path(folder))
             found = seen(programs, given.level, keep=given.keep and given.keep / version)
-        known = {**_kept(SEEN), version: found}  # another run of this command may have seen another version meanwhile
+        known = {**_kept(SEEN), version: found}  # another run of this command may have added a version
         _keep(SEEN, known)
     board = _kept(FOREIGN)
     if given.others:

@@ -1,4 +1,4 @@
-"""From an error's type, code and message to its kind, meaning and remedy. The message itself stays as it is."""
+"""Classify errors: from type, code and message to kind, meaning and remedy. The message itself is not changed."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from pytest_ascend.environment.codes import (
     codes_in,
 )
 
-#: Kinds whose codes take precedence in a message, most specific first: errors often bring a code of a second kind.
+#: Kinds whose codes take precedence, most specific first, as errors often contain a code of a second kind.
 FIRST = (BUSY, PERMISSION, MEMORY, VERSION, DTYPE, HCCL, LOST)
-#: Kinds whose phrases decide over any code: the driver says why, and the code only which call met it; torch_npu has one
-#: code, ERR01002, for another dtype and another device.
+#: Kinds whose phrases override any code: the driver gives the reason, the code only the failed call; torch_npu uses one
+#: code, ERR01002, both for a wrong dtype and for a wrong device.
 PLAIN = (BUSY, DEVICE, MISMATCH)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """What an error is. ``codes`` are CANN's, with meaning and source; ``findings`` are lines of evidence beside it."""
+    """The meaning of an error. ``codes`` are CANN's, with meaning and source; ``findings`` are lines of evidence."""
 
     kind: str
     says: str
@@ -43,7 +43,7 @@ class Diagnosis:
     findings: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """Yield the diagnosis as people read it."""
+        """Yield the diagnosis as readable lines."""
         yield f"{self.kind}: {self.says}"
         for code in self.codes:
             yield f"  {code.code}: {code.says} ({code.source})"
@@ -51,7 +51,7 @@ class Diagnosis:
         yield from (f"  {finding}" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return builtins only, as they stand in a run log."""
+        """Return the diagnosis as builtins, as stored in a run log."""
         codes = [{"code": each.code, "says": each.says, "source": each.source} for each in self.codes]
         said = {"kind": self.kind, "says": self.says, "remedy": self.remedy}
         return {**said, "codes": codes, "findings": list(self.findings)}

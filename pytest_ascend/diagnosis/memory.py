@@ -1,4 +1,4 @@
-"""Where the memory went when there was none left: by module, by tensor, and what batch would fit."""
+"""Where the memory went when it ran out: by module, by tensor, and the batch size that would fit."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pytest_ascend.system.figures import quantity
 from pytest_ascend.system.text import parse_size
 
 _size = functools.partial(quantity, "_bytes")
-#: Modules and tensors that are named.
+#: Maximum number of modules and of tensors listed.
 NAMED = 5
 
 _CAPACITY = re.compile(r"([\d.]+ [KMG]iB)\s*(?:;\s*)?total capacity|total capacity (?:of )?([\d.]+ [KMG]iB)")
 
 
 def findings(error: BaseException, device_type: str) -> tuple[str, ...]:
-    """Return lines on the memory of a device at the moment of an error, as far as its traceback still holds it."""
+    """Return lines on the device's memory at the time of an error, from what its traceback still holds."""
     frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
     call = _outermost_call(frames)
     if call is None:
@@ -63,7 +63,7 @@ def _outermost_call(frames: list[dict[str, Any]]) -> TargetModel | None:
 
 
 def _activations(call: TargetModel) -> Iterator[str]:
-    """Say what each module keeps for the backward pass, by a forward pass on meta tensors."""
+    """Yield what each module saves for the backward pass, determined by a forward pass on meta tensors."""
     if not torch.is_grad_enabled() or not (call.args or call.kwargs):
         return
     sizes: Counter[str] = Counter()
@@ -89,7 +89,7 @@ def _activations(call: TargetModel) -> Iterator[str]:
 
 
 def _part(module: str) -> str:
-    """Return the part of a model that a module belongs to: its name to the second dot at most."""
+    """Return the part of a model to which a module belongs: its name up to the second dot."""
     return ".".join(module.split(".")[:2])
 
 
@@ -100,13 +100,13 @@ def _shares(says: str, sizes: Counter[str], call: TargetModel) -> Iterator[str]:
 
 
 def _largest(call: TargetModel | None, device_type: str) -> Iterator[str]:
-    """Return the largest tensors; of several views of one storage the parameter, or the largest."""
+    """Yield a line on the largest tensors; of several views of one storage, the parameter or the largest counts."""
     own = (*call.model.named_parameters(), *call.model.named_buffers()) if call else ()
     names, known = {id(each): name for name, each in own}, dict[int, Tensor]()
     for each in gc.get_objects():
-        # isinstance would ask proxies of other libraries for their class, and so wake them.
+        # isinstance would ask proxies of other libraries for their class and thereby load them.
         if issubclass(type(each), Tensor) and each.device.type == device_type:
-            # Sparse, fake and other wrapped tensors have no storage to ask; what they wrap has its own.
+            # Sparse, fake and other wrapped tensors have no storage; the tensors they wrap do.
             with contextlib.suppress(Exception):
                 key = each.untyped_storage().data_ptr()
                 known[key] = max(known.get(key, each), each, key=lambda one: (id(one) in names, size_bytes(one)))
@@ -121,7 +121,7 @@ def _largest(call: TargetModel | None, device_type: str) -> Iterator[str]:
 
 
 def _fitting(call: TargetModel, message: str) -> Iterator[str]:
-    """Estimate by tracing the call on meta tensors, which takes no memory, what batch would fit."""
+    """Estimate the batch size that would fit by tracing the call on meta tensors, which allocates nothing."""
     match = _CAPACITY.search(message)
     if not (call.args or call.kwargs) or match is None:
         return
@@ -130,7 +130,7 @@ def _fitting(call: TargetModel, message: str) -> Iterator[str]:
     step = Step(optimizer="none", training=training)
     try:
         fits = fitting_batch(call, step, capacity)
-    except Exception:  # noqa: BLE001 - it looks at its values, and so cannot be traced without memory
+    except Exception:  # noqa: BLE001 - it reads values, so it cannot be traced without memory
         return
     if fits is not None:
         yield f"a batch of {call.batch} was given; by a trace of {call.name} up to {fits} should fit {_size(capacity)}"

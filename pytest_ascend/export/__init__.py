@@ -1,1 +1,1 @@
-"""A run for terminals and other programs."""
+"""Exporters of a run for terminals and other programs."""

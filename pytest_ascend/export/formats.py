@@ -1,6 +1,6 @@
-"""A run in formats of other programs: JUnit XML, CSV, JSON, annotations, and PyTorch's cross-repository relay.
+"""Export a run to other formats: JUnit XML, CSV, JSON, annotations, and PyTorch's cross-repository relay.
 
-Texts of a log are untrusted: bounded, with invisible characters escaped, and quoted for each format.
+Texts in a log are untrusted: they are truncated, invisible characters are escaped, and each format's quoting applies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pytest_ascend.verdict.summary import Summary
 
 
 def properties(record: ResultRecord) -> Iterator[tuple[str, str]]:
-    """Yield names and values for JUnit XML: outcome, worst figure and standard, measurements in the units they name."""
+    """Yield names and values for JUnit XML: outcome, share of the limit, standard, and measurements with units."""
     yield "ascend_case", evidence.line(record.case.id)
     yield "ascend_outcome", record.outcome_name
     if record.reason:
@@ -44,7 +44,7 @@ def properties(record: ResultRecord) -> Iterator[tuple[str, str]]:
 
 
 def attachment(record: ResultRecord) -> str:
-    """Return the findings of a case as text; empty for a pass, whose figures are in the columns."""
+    """Return the findings of a case as text, or "" for a pass, whose figures are in the columns."""
     if record.outcome_name == "passed":
         return ""
     parts = [f"{record.case.id}: {record.outcome_name}", record.reason, record.detail]
@@ -57,14 +57,14 @@ def attachment(record: ResultRecord) -> str:
     return evidence.text("\n".join(part for part in parts if part), limit=20_000)
 
 
-#: Raised whenever a reader of the JSON form would misread it.
+#: Incremented whenever an older reader would misread the JSON format.
 JSON_SCHEMA = 1
 #: Limits of the relay: tests in full, characters of a message and of a stack trace, lines of evidence.
 RELAY_TESTS, RELAY_MESSAGE, RELAY_TRACE, RELAY_EVIDENCE = 1_000, 1_000, 4_000, 10
 #: GitHub shows ten annotations of each kind for a step.
 ANNOTATIONS_LIMIT = 10
 
-#: JUnit's names of our outcomes; others are a plain pass.
+#: JUnit's names for our outcomes; all others are reported as passed.
 _JUNIT = {
     **dict.fromkeys(("failed", "fallback", "unsupported", "flaky"), "failure"),
     **dict.fromkeys(("errored", "not-run"), "error"),
@@ -80,7 +80,7 @@ _STANDARD = next(each for each in COLUMNS if each.name == "standard")
 
 
 def junit(summary: Summary) -> str:
-    """Return JUnit XML: a test suite for each suite, a test case for each case, our outcome among its properties."""
+    """Return JUnit XML: a test suite for each suite, a test case for each case, with our outcome as a property."""
     root = ET.Element("testsuites", name="pytest-ascend")
     for suite, results in by_key((each.case.suite, each) for each in summary.results).items():
         kinds = Counter(_JUNIT.get(each.outcome_name, "") for each in results)
@@ -103,7 +103,7 @@ def junit(summary: Summary) -> str:
 
 
 def table(summary: Summary) -> str:
-    """Return CSV with a row for each case; texts that look like formulas, and no numbers, begin with an apostrophe."""
+    """Return CSV with a row for each case; texts that look like formulas but not numbers get a leading apostrophe."""
     causes = _by_case(causes_of(summary.results))
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -161,7 +161,7 @@ def _by_case(causes: Iterable[Cause]) -> Mapping[str, str]:
 def relay(summary: Summary) -> str:
     """Return the inputs of the callback of PyTorch's cross-repository CI relay, as one JSON object of JSON texts.
 
-    Within its limits: at most 1,000 tests in full, messages of 1 KB, stack traces of 4 KB, ten lines of evidence
+    Its limits are respected: at most 1,000 tests in full, messages of 1 KB, stack traces of 4 KB, ten lines of evidence
     (pytorch/test-infra, ``.github/actions/cross-repo-ci-relay-callback``).
     """
     kinds = Counter(_JUNIT.get(each.outcome_name, "passed") for each in summary.results)
@@ -219,11 +219,11 @@ def _triage(causes: tuple[Cause, ...]) -> dict[str, Any]:
 
 
 def github(summary: Summary) -> str:
-    """Return workflow commands that GitHub shows beside a pull request: one for each cause, the worst first."""
+    """Return GitHub workflow commands that annotate a pull request: one for each cause, the worst first."""
     lines = []
     for cause in causes_of(summary.results)[:ANNOTATIONS_LIMIT]:
         title = _command_data(f"{cause.outcome}: {cause.title} ({len(cause.cases):,} cases)")
-        title = title.replace(":", "%3A").replace(",", "%2C")  # which end a property
+        title = title.replace(":", "%3A").replace(",", "%2C")  # these characters end a property
         lines.append(f"::error title={title}::{_command_data(f'{cause.representative.case.id}: {cause.finding}')}\n")
     return "".join((*lines, f"::notice title=pytest-ascend::{_command_data(summary.verdict.sentence)}\n"))
 

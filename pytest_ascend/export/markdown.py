@@ -1,4 +1,4 @@
-"""Markdown for the summary of a CI job, in which untrusted text cannot act."""
+"""Markdown for the summary of a CI job; untrusted text in it is inert."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.phrase import say
 from pytest_ascend.verdict.summary import ORDER, Summary
 
-#: Rows of the table of deviations.
+#: Maximum number of rows in the table of deviations.
 ROWS_LIMIT = 30
 
 
@@ -25,7 +25,7 @@ def causes_table(causes: Iterable[Cause]) -> str:
 
 
 def summary_of(summary: Summary, *, limit: int = ROWS_LIMIT) -> str:
-    """Return a run in few lines of Markdown, for the page of a CI job: verdict, combination, counts, deviations."""
+    """Return a short Markdown summary of a run for a CI job: verdict, combination, counts, deviations."""
     verdict, stack = summary.verdict, summary.run.header.stack
     parts = [f"### pytest-ascend: {cell(str(verdict.opening))}"]
     if verdict.notice:

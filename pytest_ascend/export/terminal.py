@@ -1,4 +1,4 @@
-"""The last lines on the terminal: deviations, the verdict, and where to read on."""
+"""The closing lines on the terminal: deviations, the verdict, and where to find more."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pytest_ascend.verdict.columns import tally
 from pytest_ascend.verdict.phrase import counted
 from pytest_ascend.verdict.summary import CONFORMS, DOES_NOT_CONFORM, Summary
 
-#: Causes that are named on the terminal; the page names all.
+#: Maximum number of causes listed on the terminal; the page lists all.
 CAUSES_LIMIT = 8
-#: Known causes that are named on the terminal.
+#: Maximum number of known causes listed on the terminal.
 KNOWN_LIMIT = 3
 _COLOURS = {
     **dict.fromkeys(("failed", "errored", "flaky"), "red"),
@@ -30,7 +30,7 @@ _COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line and how it looks: ``colour`` is a name that pytest's terminal and click share, empty for none."""
+    """A line and its style: ``colour`` is a name known to both pytest's terminal and click, empty for none."""
 
     text: str
     colour: str = ""
@@ -76,9 +76,9 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIM
 
 
 def _evidence(result: ResultRecord) -> list[str]:
-    """Return where and how an operator of the user's is wrong: its worst element, and the pattern of its errors.
+    """Return where and how a user's operator is wrong: its worst element, and the pattern of its errors.
 
-    Of an error that a table knows, what was found, such as the modules that hold the memory, and the remedy.
+    For an error with a known diagnosis, return its findings, such as the modules that hold the memory, and its remedy.
     """
     known = result.diagnosis
     if result.outcome.name == Errored.name and known.get("kind") not in (None, BUG):
@@ -94,7 +94,7 @@ def _evidence(result: ResultRecord) -> list[str]:
 
 
 def _known(summary: Summary) -> Iterator[Line]:
-    """Count the cases of each known cause, and those that are better than expected."""
+    """Yield lines with the number of cases for each known cause, and of those that are better than expected."""
     causes = known_causes(summary.results)
     if causes:
         known = [f"{len(each.cases):,} {each.cause}" for each in causes[:KNOWN_LIMIT]]
@@ -110,9 +110,9 @@ def _known(summary: Summary) -> Iterator[Line]:
 def beside(
     run: Run, stopped: str = "", *, warned: int = 0, output: Mapping[str, int] = MappingProxyType({})
 ) -> Iterator[Line]:
-    """Report events beside the cases: quarantined cards, memory left behind, why the run ``stopped``.
+    """Yield lines on other events: quarantined cards, memory left behind, why the run ``stopped``.
 
-    ``warned`` counts warnings that are not shown, ``output`` lines that C++ wrote past all capturing.
+    ``warned`` counts hidden warnings; ``output`` counts lines that C++ code wrote despite capturing.
     """
     if warned:
         yield Line(f"{warned:,} warning{'s'[: warned > 1]} of torch, torch_npu and the bundled suites; -v lists them")

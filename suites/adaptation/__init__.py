@@ -7,11 +7,11 @@ from pytest_ascend.records.case import Case
 from .pipeline import AUGMENT, WORKERS
 from .rewritten import SLIPS
 
-#: Models whose rewritten form is equivalent, and the level of their case.
+#: Models with an equivalent rewritten form, and the level of their case.
 REWRITTEN = {"small-vit": "standard", "vit_b_16": "full"}
 
 _REWRITTEN = ("float32", "rewritten-model")
-#: Subject, property, dtype, family, level. Models are exported as ONNX, and as CANN's offline models.
+#: Subject, property, dtype, family, level. Models are exported to ONNX and to CANN's offline format.
 _ROWS = (
     *(("augmentation", name, "", "augmentation", "standard") for name in AUGMENT),
     *(("input-pipeline", name, "", "input-pipeline", "standard") for name in WORKERS),

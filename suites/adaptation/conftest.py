@@ -1,4 +1,4 @@
-"""Reports at the start of a run, and not hours later, which cases cannot run here."""
+"""Reports at the start of a run, rather than hours later, which cases cannot run here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .export import lacking
 
 
 def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
-    """Count the cases that need a package that is not installed."""
+    """Report how many cases need a package that is not installed."""
     needing = [item for item in items if item.name.startswith("test_onnx[")]
     missing = lacking() if needing else ""
     return [f"ascend: {len(needing)} cases will not run: {missing}"] if missing else []

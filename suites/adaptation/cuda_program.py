@@ -1,4 +1,4 @@
-"""A training program as written for CUDA. It knows nothing of NPUs: ``transfer_to_npu`` has to make it run."""
+"""A training program as written for CUDA, without any NPU code: ``transfer_to_npu`` has to make it run."""
 
 from __future__ import annotations
 

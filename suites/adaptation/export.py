@@ -1,6 +1,6 @@
 """A model exported to another runtime: to ONNX and run by onnxruntime on the CPU, or by CANN on the NPU.
 
-For the latter, ATC builds an ``.om`` file from the ONNX file, and AscendCL runs it.
+For CANN, ATC builds an ``.om`` file from the ONNX file, and AscendCL runs it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pytest_ascend.device import Device
 from pytest_ascend.environment.stack import VARIABLES
 from pytest_ascend.system.dispatching import without_modes
 
-#: ONNX opset versions: with LayerNormalization, and known to onnxruntime from 1.13 and to ATC.
+#: ONNX opset version: has LayerNormalization, and is known to onnxruntime from 1.13 and to ATC.
 OPSET = 17
 INPUT, OUTPUT = "images", "logits"
 
 
 def lacking() -> str:
-    """Return which package for exporting and running is missing, and how to get it; "" if none is."""
+    """Return which package for exporting or running is missing and how to install it, or "" if none is."""
     missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
     how = "python -m pip install 'pytest-ascend[onnx]'"
     return f"exporting a model to ONNX needs {' and '.join(missing)}, not installed here: {how}" if missing else ""
@@ -40,7 +40,7 @@ def to_onnx(model: nn.Module, x: Tensor, path: Path) -> Path:
     traced: dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
     settings: dict[str, Any] = {"input_names": [INPUT], "output_names": [OUTPUT], "opset_version": OPSET, **traced}
     with without_modes(), warnings.catch_warnings():
-        # That tracing is older, and turns sizes into constants, is intended.
+        # Using the older tracing exporter, which turns sizes into constants, is intended.
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]
         torch.onnx.export(model.eval(), (x,), str(path), **settings)
@@ -57,7 +57,7 @@ def by_onnxruntime(path: Path, x: Tensor) -> Tensor:
     return torch.tensor(found)
 
 
-#: Seconds; building a model takes minutes if a chip's kernels are compiled.
+#: Time limit in seconds; building a model takes minutes if a chip's kernels are compiled.
 LIMIT_S = 1800
 LIBRARY = "libascendcl.so"
 
@@ -81,7 +81,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def find_atc(device: Device) -> Path:
-    """Return ATC. Raises NotImplementedError with the reason if it is missing, or nothing can run its models."""
+    """Return ATC's path. Raise NotImplementedError if it is missing, or if nothing can run its models."""
     if device.emulated:
         raise NotImplementedError("atc is not emulated: only CANN builds and runs .om files")
     if device.kind != "npu":
@@ -97,7 +97,7 @@ def find_atc(device: Device) -> Path:
 
 
 def to_om(atc: Path, onnx: Path, shape: Sequence[int], chip: str) -> Path:
-    """Build an ``.om`` file beside an ONNX file, keeping float32. Raises RuntimeError with ATC's message."""
+    """Build an ``.om`` file beside an ONNX file, keeping float32. Raise RuntimeError with ATC's message."""
     target = onnx.with_suffix(".om")
     command = [str(atc), "--framework=5", f"--model={onnx}", f"--output={target.with_suffix('')}"]  # 5 is ONNX
     command += [f"--soc_version={chip}", f"--input_shape={INPUT}:{','.join(map(str, shape))}"]
@@ -110,7 +110,7 @@ def to_om(atc: Path, onnx: Path, shape: Sequence[int], chip: str) -> Path:
 
 
 def by_ascendcl(om: Path, x: Tensor, shape: Sequence[int], library: ctypes.CDLL) -> Tensor:
-    """Run an ``.om`` file with one input and one float32 output in the device memory of ``x``. Raises RuntimeError."""
+    """Run an ``.om`` file with one input and a float32 output in the device memory of ``x``, or raise RuntimeError."""
     acl = {name: getattr(library, name) for name in _FUNCTIONS}
     for name, function in acl.items():
         function.restype, function.argtypes = _FUNCTIONS[name]

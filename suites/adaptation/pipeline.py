@@ -1,7 +1,7 @@
 """Input pipelines, and augmentation of images (N, 3, H, W) with values in [0, 1].
 
-In a pipeline, tensors depend on the sample alone, not on workers or their number. Augmentation is defined as in
-torchvision.transforms.v2, in torch alone: the same lines run on a device and, in float64, on the CPU as the reference.
+In a pipeline, tensors depend only on the sample, not on workers or their number. Augmentation is defined as in
+torchvision.transforms.v2, but in plain torch: the same code runs on a device and, as the float64 reference, on the CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 from pytest_ascend.run import inputs
 
 SAMPLES, SIDE, BATCH, EPOCHS = 26, 20, 4, 2
-#: Added to a sample's index; and the seed of the order.
+#: Offset of each sample's seed, and the seed of the order.
 SEED = 2_147_483_659
 #: Settings of a DataLoader, by the name of a case.
 WORKERS: Mapping[str, Mapping[str, Any]] = {
@@ -29,7 +29,7 @@ WORKERS: Mapping[str, Mapping[str, Any]] = {
 
 
 class Augmented(Dataset[Tensor]):
-    """Images (3, 16, 16), flipped, cropped, brightened and with noise, all from a generator per sample."""
+    """Images (3, 16, 16), flipped, cropped, brightened and with noise, each by the generator of its sample."""
 
     def __len__(self) -> int:
         return SAMPLES
@@ -56,8 +56,8 @@ def shuffled() -> RandomSampler:
 def epochs(data: Dataset[Tensor], workers: Mapping[str, Any], device: torch.device) -> dict[str, Tensor]:
     """Return each epoch's samples, sent to the device and back to the CPU: (SAMPLES, 3, 16, 16) by name.
 
-    The sampler has a generator of its own. One shared with the loader would also supply the workers' seeds, less often
-    with persistent workers, so that the order would differ from the second epoch on.
+    The sampler has a generator of its own. A generator shared with the loader would also supply the workers' seeds,
+    less often with persistent workers, which would change the order from the second epoch on.
     """
     forks: dict[str, Any] = {"multiprocessing_context": "fork"} if workers["num_workers"] else {}
     loader = DataLoader(data, BATCH, sampler=shuffled(), **workers, **forks)
@@ -95,7 +95,7 @@ def _warped(x: Tensor, matrix: tuple[tuple[float, ...], ...]) -> Tensor:
 
 
 def rotation(x: Tensor) -> Tensor:
-    """Rotate by 30 degrees about the centre, bilinear, with zeros outside."""
+    """Rotate by 30 degrees about the centre, with bilinear interpolation and zeros outside."""
     cos, sin = math.cos(math.radians(30)), math.sin(math.radians(30))
     return _warped(x, ((cos, sin, 0.0), (-sin, cos, 0.0)))
 
@@ -109,13 +109,13 @@ def _grey(x: Tensor) -> Tensor:
 
 
 def hue(x: Tensor, shift: float = 0.15) -> Tensor:
-    """Rotate the hue of each pixel by a share of the circle; value and saturation of HSV stay."""
+    """Rotate the hue of each pixel by a share of the circle; value and saturation of HSV do not change."""
     red, green, blue = x.unbind(1)
     value, chroma = x.amax(1), x.amax(1) - x.amin(1)
-    divisor = torch.where(chroma == 0, torch.ones_like(chroma), chroma)  # grey has no hue, and stays grey
+    divisor = torch.where(chroma == 0, torch.ones_like(chroma), chroma)  # grey has no hue and stays grey
     others = torch.where(value == green, (blue - red) / divisor + 2, (red - green) / divisor + 4)
     sixths = torch.where(value == red, (green - blue) / divisor, others)
-    # A channel equals the value within a sixth of its own colour, and is less by the chroma from two sixths on.
+    # A channel equals the value within a sixth of its own hue and drops by the chroma from two sixths on.
     turned = ((sixths + 6 * shift + place).remainder(6) for place in (5, 3, 1))
     channels = [value - chroma * torch.minimum(each, 4 - each).clamp(0, 1) for each in turned]
     return torch.stack(channels, 1)

@@ -1,6 +1,6 @@
-"""A vision transformer rewritten for another device: other names, separate projections, and typical mistakes.
+"""A vision transformer rewritten for another device: renamed modules, separate projections, and typical mistakes.
 
-It takes its weights from an original; a map of names relates their modules.
+It takes its weights from an original; a mapping of names relates their modules.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..models.computation import MODES, images
 from ..models.computation import make as make_model
 from ..training import recipes as small
 
-#: The name of an original's block, and its parts by those of a rewritten one.
+#: Name of an original's block, and the names of its parts by those of the rewritten block.
 BLOCK = "encoder.layers.encoder_layer_{}"
 PARTS = {
     "before": "ln_1",
@@ -33,13 +33,13 @@ PARTS = {
 
 
 def names(original: architectures.VisionTransformer) -> dict[str, str]:
-    """Return the names of a rewritten model's modules, each with its counterpart in the original."""
+    """Return the rewritten model's module names, each with its counterpart in the original."""
     blocks = [(f"blocks.{number}", BLOCK.format(number)) for number in range(len(original.encoder.layers))]
     of_parts = {f"{mine}.{part}": f"{theirs}.{its}" for part, its in PARTS.items() for mine, theirs in blocks}
     return {"stem": "conv_proj", **of_parts, **dict(blocks), "after": "encoder.ln", "classifier": "heads.head"}
 
 
-#: What makes an original, with the usual GELU, and one input.
+#: Functions that make an original, with exact GELU, and an input.
 ORIGINALS: Mapping[str, tuple[Callable[[], Any], Callable[[], Tensor]]] = {
     "small-vit": (lambda: small.make("small-vit", activation=nn.GELU), lambda: images(2, 32, "training/rewritten", 4)),
     "vit_b_16": (lambda: make_model("vit_b_16", MODES["float32"], torch.device("cpu")), lambda: images(1)),
@@ -84,7 +84,7 @@ class Block(nn.Module):
 
 
 class RewrittenViT(nn.Module):
-    """Takes copies of an original's parts, with a projection each for queries, keys and values."""
+    """A rewrite of an original with copies of its parts, and separate projections for queries, keys and values."""
 
     def __init__(self, original: architectures.VisionTransformer) -> None:
         super().__init__()
@@ -103,8 +103,8 @@ class RewrittenViT(nn.Module):
         return logits
 
 
-#: Typical mistakes: a change that breaks the model's last block, and the module in it ("": itself) in which it begins.
-#: The mask is between the projections, and dropout has no counterpart in the original: the module around each shows it.
+#: Typical mistakes: a change to the model's last block, and the module in the block ("": the block) where it begins.
+#: For the mask and for dropout, which have no counterpart in the original, this is the surrounding module.
 SLIPS: Mapping[str, tuple[Callable[[nn.Module], None], str]] = {
     "tanh-gelu": (lambda block: block.add_module("act", TanhGelu()), "act"),
     "causal-mask": (lambda block: setattr(block.get_submodule("attend"), "causal", True), "attend"),

@@ -30,8 +30,8 @@ from .export import LIBRARY, by_ascendcl, by_onnxruntime, find_atc, lacking, to_
 from .pipeline import AUGMENT, WORKERS, Augmented, bits, epochs, expected
 from .rewritten import ORIGINALS, SLIPS, RewrittenViT, names
 
-#: Runs a program unchanged, after torch_npu has replaced CUDA. As in all suites, float32 is computed as float32: by
-#: default a chip rounds the inputs of convolutions to HF32, and the curve differs by 1e-4.
+#: Runs a program unchanged, after torch_npu has replaced CUDA. As in all suites, HF32 is off: by default a chip
+#: rounds the inputs of convolutions to HF32, and the curve differs by 1e-4.
 MIGRATED = """
 import runpy, sys, torch, torch_npu
 from torch_npu.contrib import transfer_to_npu
@@ -54,7 +54,7 @@ def test_augmentation(case: Case, npu_device: torch.device, precision_compare: P
 @pytest.mark.ascend_cases("adaptation", *WORKERS)
 @pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # more workers than the machine has cores
 def test_input_pipeline(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    """Whichever workers make the samples, they have the same bits, in the same order."""
+    """Check that samples have the same bits, in the same order, whatever the workers."""
     data = Augmented()
     actual = epochs(data, WORKERS[case.property], npu_device)
     precision_compare(bits(actual), bits(expected(data.__getitem__)), name=case.property)
@@ -96,14 +96,14 @@ def test_separate_projections(case: Case, precision_compare: PrecisionCompare) -
 
 @pytest.mark.ascend_cases("adaptation", *SLIPS)
 def test_slip(case: Case, npu_device: torch.device, ascend_measure: Measure) -> None:
-    """A changed model has to be recognised, from the module on where the change begins."""
+    """Check that a changed model is recognised, beginning with the module that was changed."""
     (make_original, x), (change, where) = ORIGINALS["small-vit"], SLIPS[case.property]
     original = make_original().eval()
     model, related = RewrittenViT(original).eval(), names(original)
     last = f"blocks.{len(model.blocks) - 1}"
     change(model.get_submodule(last))
     torch.manual_seed(0)  # for dropout
-    with cann_formulas(on_device=True):  # CANN's GELU is by tanh, which would be seen before the slip
+    with cann_formulas(on_device=True):  # CANN's tanh GELU would be reported before the slip
         report = precision.models(model, original, x(), names=related, device=npu_device)
     assert report.first is not None, f"a model with {case.property} was taken for its original"
     ascend_measure("output_error", report.layers[-1].output_error)
@@ -115,13 +115,13 @@ def test_slip(case: Case, npu_device: torch.device, ascend_measure: Measure) -> 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Yield a folder that is removed afterwards: models are large."""
+    """Yield a temporary folder, removed afterwards because models are large."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
 
 
 def exported(model: str, x: torch.Tensor, folder: Path) -> Path:
-    """Export a model, or skip the test if a package is missing: that is no error of the device."""
+    """Export a model, or skip the test if a package is missing, which is no fault of the device."""
     if missing := lacking():
         pytest.skip(missing)
     return to_onnx(make(model, MODES["float32"], x.device), x, folder / "model.onnx")
@@ -131,7 +131,7 @@ def exported(model: str, x: torch.Tensor, folder: Path) -> Path:
 def test_onnx(
     case: Case, npu_device: torch.device, golden_store: GoldenStore, precision_compare: PrecisionCompare, folder: Path
 ) -> None:
-    """A model traced on the device and run by onnxruntime gives the results that torch promises."""
+    """Check that a model traced on the device and run by onnxruntime gives torch's results."""
     x = images(BATCH)
     path = exported(case.subject, x.to(npu_device), folder)
     _judge(by_onnxruntime(path, x), case.subject, golden_store, precision_compare)

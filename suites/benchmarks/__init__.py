@@ -9,7 +9,7 @@ from .work import COPIES, OPTIMIZERS, WORKS
 
 MODELS, MODES = ("resnet50", "vit_b_16"), ("float32", "bfloat16", "autocast-bfloat16")
 
-#: Measured from level standard on, so that every run shows the device's speed: launching, both models in inference and
+#: Measured from level standard on, so that every run shows the device's speed: launch, both models in inference and
 #: training, copies in both directions, a product, attention.
 EARLY = {
     *(("add-4x4", "launch"), ("bmm-scores", "latency"), ("attention-vit", "latency")),

@@ -1,4 +1,4 @@
-"""The operators that cost most in ResNet50, ViT-B/16 and a decoder of 1024 channels, at their shapes: one row each."""
+"""The most expensive operators of ResNet50, ViT-B/16 and a decoder of 1024 channels, at their shapes: one row each."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .sizes import HOST, Sizes
 
 Shape: TypeAlias = tuple[int, ...]
 
-#: Inputs are made this often and used in turn: otherwise a cache that still holds the last ones would speed them up.
+#: Number of input sets, used in rotation so that a cache holding the last inputs does not speed up a call.
 ROTATED = 4
-#: So many numbers are drawn for an input, and repeated: to draw a table of embeddings takes longer than to time it.
+#: Random numbers drawn per input, then repeated: drawing a whole embedding table takes longer than timing it.
 DRAWN = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An operator at one shape, its least arithmetic, and which inputs are ``integers`` below a bound."""
+    """An operator at one shape, its minimum FLOP, and the bounds of inputs that are ``integers``."""
 
     name: str
     family: str
@@ -81,7 +81,7 @@ VOCABULARY = 32_000
 
 
 def _convolutions(batch: int) -> Iterator[Row]:
-    """Yield convolutions of square images, padded so that stride 1 keeps their side; the last makes a ViT's patches."""
+    """Yield convolutions of square images, padded to keep the size at stride 1; the last is a ViT's patch embedding."""
     for name, out, into, kernel, side, stride in (
         ("stem", 64, 3, 7, 224, 2),
         *((f"stage{1 + i}", 64 << i, 64 << i, 3, 56 >> i, 1) for i in range(4)),
@@ -130,7 +130,7 @@ def rows(sizes: Sizes) -> Iterator[Row]:
 
 
 _POOL = {"kernel_size": 3, "stride": 2, "padding": 1}
-#: Operators whose time is that of memory: the first size of each shape is multiplied by the batch.
+#: Memory-bound operators; the first size of each shape is multiplied by the batch size.
 _BY_ELEMENT: tuple[tuple[str, Callable[..., Any], tuple[Shape, ...], dict[str, Any]], ...] = (
     ("relu-stem", torch.relu, ((1, 64, 112, 112),), {}),
     ("add-residual", torch.add, ((1, 256, 56, 56),) * 2, {}),

@@ -11,9 +11,9 @@ from pytest_ascend.run.comparing import free_bytes
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Batch size, pixels of an image's side, encoder layers of a ViT, tokens of a decoder's context.
+    """Batch size, image side in pixels, encoder layers of a ViT, context tokens of a decoder.
 
-    ``steps`` of training show a leak; ``patience_s`` is the time of one batch size above which larger ones are skipped.
+    ``steps`` of training reveal a leak; once a batch size takes longer than ``patience_s``, larger ones are skipped.
     """
 
     batch: int

@@ -25,7 +25,7 @@ from .work import COPIES, OPTIMIZERS, PIPELINES, WORKS, inference, stepped
 
 _torch: Any = torch  # with torch.npu, which torch_npu adds
 
-#: Largest batch of a sweep, calls of each batch, and samples of an epoch.
+#: Largest batch of a sweep, calls per batch size, and samples of an epoch.
 LARGEST_BATCH, ROUNDS, SAMPLES = 1024, 3, 256
 
 
@@ -61,7 +61,7 @@ def test_batch_sizes(case: Case, _ascend_device: Device, ascend_measure: Measure
 
 @pytest.mark.ascend_cases("benchmarks", "memory")
 def test_memory(case: Case, _ascend_device: Device, ascend_measure: Measure) -> None:
-    """A training step leaks no memory, and takes none from other devices."""
+    """Check that a training step leaks no memory and allocates none on other devices."""
     if _ascend_device.kind == "cpu":
         raise NotImplementedError("torch does not tell how much memory tensors hold on the CPU")
     sizes = sizes_of(_ascend_device)
@@ -89,17 +89,17 @@ def test_compiled(case: Case, _ascend_device: Device, ascend_benchmark: AscendBe
 def test_captured(
     case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark, ascend_measure: Measure
 ) -> None:
-    """Replays of a captured inference; beside them the capture's time and memory, and what eager calls take."""
+    """Time replays of a captured inference, and measure the capture's time and memory and the time of eager calls."""
     if _ascend_device.kind != "npu":
         raise NotImplementedError("graphs are captured on NPUs only")
     sizes, on_npu = sizes_of(_ascend_device), _torch.npu
 
     def prepared(device: torch.device) -> Call:
         call = inference(case.subject, MODES["float32"], sizes, sizes.batch, device)
-        if device.type == "cpu":  # beside an emulated device, to compare with
+        if device.type == "cpu":  # the CPU, as a comparison for an emulated device
             return call
         eager_s = least_s(_ascend_device.synchronize, call, ROUNDS)
-        on_npu.empty_cache()  # as the capture does, whose own memory is asked for
+        on_npu.empty_cache()  # as the capture does, so that only its own memory is counted
         before, begin = on_npu.memory_reserved(device), time.perf_counter()
         graph = on_npu.NPUGraph()
         with on_npu.graph(graph):
@@ -108,7 +108,7 @@ def test_captured(
         ascend_measure("graph_memory_bytes", on_npu.memory_reserved(device) - before)
         ascend_measure("eager_us", 1e6 * eager_s)
         ascend_measure("eager_to_replay_ratio", eager_s / least_s(_ascend_device.synchronize, graph.replay, ROUNDS))
-        launched: list[bool] = []  # each operator that computes is, without a graph
+        launched: list[bool] = []  # without a graph, every operator that computes is launched
         with Watch(lambda func, _: launched.append(not getattr(func, "is_view", False))):
             call()
         ascend_measure("launches_saved", sum(launched) - 1)
@@ -125,13 +125,13 @@ def test_operator(case: Case, _ascend_device: Device, ascend_benchmark: AscendBe
         return
     row = next(each for each in rows(sizes) if each.name == case.subject)
     places = preparations(_ascend_device, row.held_bytes(dtype), PLACES)
-    # If the device shares the host's processor, inputs at many addresses are used in turn.
+    # If the device shares the host's processor, inputs at many addresses are used in rotation.
     ascend_benchmark(partial(row.make, dtype), row.work(dtype), budget_s=1.5, preparations=places)
 
 
 @pytest.mark.ascend_case(LAUNCH)
 def test_launch(ascend_benchmark: AscendBenchmark) -> None:
-    """A tensor so small that only the launch takes time."""
+    """Time an operator on a tensor so small that only the launch takes time."""
 
     def prepared(device: torch.device) -> Call:
         x = torch.ones(4, 4, device=device)
@@ -156,7 +156,7 @@ def test_optimizer(case: Case, _ascend_device: Device, ascend_benchmark: AscendB
 
 @pytest.mark.ascend_case(PIPELINE)
 def test_input_pipeline(npu_device: torch.device, _ascend_device: Device, ascend_measure: Measure) -> None:
-    """Time an epoch under each setting, and name the best by its measurement."""
+    """Time an epoch with each setting, and name the best one by its measurement."""
     rates = {}
     for workers, pinned, ahead, batch in PIPELINES:
         start, count = time.perf_counter(), 0

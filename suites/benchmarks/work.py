@@ -1,4 +1,4 @@
-"""What is timed beside operators: ResNet50 and ViT-B/16, copies, input pipelines, augmentation, and optimizers."""
+"""What is timed besides operators: ResNet50 and ViT-B/16, copies, input pipelines, augmentation, and optimizers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB = 2**20
 
 
 def copied(size_bytes: int, way: str, memory: str, device: torch.device) -> Call:
-    """Prepare a copy of float32 numbers to or from the device, with pinned memory or not."""
+    """Prepare a copy of float32 numbers to or from the device, with pinned or pageable host memory."""
     host = torch.ones(size_bytes // 4)
     if memory == "pinned" and device.type != "cpu":
         host = host.pin_memory()
@@ -29,7 +29,7 @@ def copied(size_bytes: int, way: str, memory: str, device: torch.device) -> Call
     return (lambda: there.copy_(host)) if way == "to" else (lambda: host.copy_(there))
 
 
-#: Bytes, direction and memory.
+#: Size in bytes, direction and kind of memory.
 COPIES = {
     f"{way}-device-{size}-{memory}": (size_bytes, way, memory)
     for size_bytes, size in ((4 * 1024, "4KiB"), (MIB, "1MiB"), (16 * MIB, "16MiB"))
@@ -37,7 +37,7 @@ COPIES = {
     for memory in ("pinned", "pageable")
 }
 
-#: Kind of optimizer, and its way: parameter by parameter, torch's foreach, or one operator of torch_npu over all.
+#: Kind of optimizer and its implementation: a loop over parameters, torch's foreach, or one torch_npu operator.
 OPTIMIZERS: Mapping[str, tuple[type[torch.optim.Optimizer], str]] = {
     f"{kind.__name__.lower()}-{way}": (kind, way)
     for kind in (torch.optim.SGD, torch.optim.AdamW)
@@ -49,13 +49,13 @@ def stepped(kind: Callable[..., torch.optim.Optimizer], way: str, device: torch.
     parameters = [nn.Parameter(torch.ones(128, 128, device=device)) for _ in range(64)]
     for parameter in parameters:
         parameter.grad = torch.full_like(parameter, 1e-3)
-    # The CPU, for comparison, does the same work by torch's implementation.
+    # The CPU, for comparison, does the same work with torch's implementation.
     if way == "fused" and device.type != "cpu":
         return npu.optimizer(f"NpuFused{kind.__name__}")(parameters, lr=1e-3).step  # type: ignore[no-any-return]
     return kind(parameters, lr=1e-3, foreach=way != "loop").step
 
 
-#: Settings of a DataLoader: workers, whether memory is pinned, batches that a worker fetches ahead, and their size.
+#: Settings of a DataLoader: workers, pinned memory, batches prefetched per worker, batch size.
 PIPELINES = ((0, False, 2, 16), (0, False, 2, 64), (2, False, 2, 16), (2, False, 4, 64), (2, True, 2, 64))
 
 
@@ -84,7 +84,7 @@ def augmentation(batch: int, device: torch.device) -> Call:
 
 
 def model_of(name: str, sizes: Sizes) -> nn.Module:
-    """Return the model with new weights, which do not affect its speed."""
+    """Return the model with arbitrary weights, which do not affect its speed."""
     torch.manual_seed(0)
     model = empty(name)
     if isinstance(model, VisionTransformer):

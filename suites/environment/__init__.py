@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_ascend.records.case import Case
 
-#: Dtypes copied to the device and back. Not every NPU supports complex and float64, so they are left out.
+#: Dtypes copied to the device and back. Complex and float64, which not every NPU supports, are left out.
 ROUND_TRIP_DTYPES = ("float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 FOUND = Case(suite="environment", subject="device", property="found", family="device")

@@ -1,4 +1,4 @@
-"""Whether there is a device, tensors can be copied, and a matrix product is right: the first things to check."""
+"""The first things to check: there is a device, tensors can be copied, and a matrix product is right."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ OVERLAP, AUTOGRAD = "overlap", "autograd"
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Makes tensors on one device; their values do not matter."""
+    """A factory of tensors on one device; their values do not matter."""
 
     device: torch.device
 
@@ -45,7 +45,7 @@ def _changed(m: Maker, change: Callable[[Maker, T], object] = lambda _, y: y.add
     torch.autograd.backward(total)
 
 
-#: Ways to change a tensor in place, of which autograd has to know.
+#: In-place changes that autograd has to notice.
 _CHANGES: Mapping[str, Callable[[Maker, T], object]] = {
     "a result": lambda m, y: torch.add(m.f(2), 1, out=y),
     "random numbers": lambda _, y: y.normal_(),
@@ -67,7 +67,7 @@ def _shifted(m: Maker, call: Callable[[T, T], object]) -> None:
     call(x[:-1], x[1:])
 
 
-#: Operators in place that write to each element once, and what they are given beside their target.
+#: In-place operators that write each element once, with the arguments besides their target.
 _INTO_EXPANDED: Mapping[str, Callable[[Maker], tuple[Any, ...]]] = {
     **dict.fromkeys(("exp_", "normal_", "relu_", "sqrt_", "neg_"), lambda _: ()),
     **dict.fromkeys(("add_", "sub_", "mul_", "div_", "copy_"), lambda m: (m.f(2, 3),)),
@@ -79,7 +79,7 @@ _INTO_EXPANDED: Mapping[str, Callable[[Maker], tuple[Any, ...]]] = {
     "addmm_": lambda m: (m.f(2, 2), m.f(2, 3)),
 }
 
-#: Calls by family, in the order of the cases. What generated calls of level smoke are refused for is not asked again.
+#: Calls by family, in case order. Errors that generated calls of level smoke already cover are not repeated.
 _TABLES: Mapping[str, Mapping[str, Callable[[Maker], Any]]] = {
     SHAPE: {
         "add_: a result that is larger than its target": lambda m: m.f(3).add_(m.f(2, 3)),
@@ -210,6 +210,6 @@ def _case(family: str, name: str) -> Case:
     return Case(suite="errors", subject=subject, property="refused", family=family, level="smoke")
 
 
-#: Case -> what is refused, and the call.
+#: Case -> name of the refused call, and the call.
 BY_CASE = {_case(family, name): (name, call) for family, table in _TABLES.items() for name, call in table.items()}
 CASES: tuple[Case, ...] = tuple(BY_CASE)

@@ -28,9 +28,9 @@ def test_refused(
     outcome = classify(found, emulated=_ascend_device.emulated)
     if isinstance(outcome, (Unsupported, NotEmulated)) and not isinstance(wanted, NotImplementedError):
         own = classify(wanted, emulated=False)
-        if not isinstance(own, Unsupported):  # the CPU's error is not about support here: the device lacks the operator
+        if not isinstance(own, Unsupported):  # the CPU's error is not about support, so the device lacks the operator
             raise found
-    # A caller may expect the CPU's type; NotImplementedError is a RuntimeError, too.
+    # Callers may expect the CPU's type; NotImplementedError is also a RuntimeError.
     kind = RuntimeError if isinstance(wanted, RuntimeError) else type(wanted)
     assert isinstance(found, kind), f"{name}: {described(found)}; the CPU raises {described(wanted)}"
     precision_compare(known_answer(npu_device), "", name=f"the device after {name}")

@@ -1,4 +1,4 @@
-"""Commonly fused patterns, forms that compute the same with fewer or cheaper kernels, and their cases."""
+"""Commonly fused patterns, equivalent forms with fewer or cheaper kernels, and their cases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHANNELS, SIDE, WIDTH, TOKENS, HEADS, DEPTH = 64, 28, 768, 197, 12, 64
 
 
 def _attended(_layers: nn.Module, x: Tensor) -> Tensor:
-    """Map queries, keys, values (N, 3, heads, tokens, depth) to (N, heads, tokens, depth), in two products."""
+    """Map queries, keys, values (N, 3, heads, tokens, depth) to (N, heads, tokens, depth), with two products."""
     q, k, v = x.unbind(1)
     mixed: Tensor = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1) @ v
     return mixed
@@ -43,7 +43,7 @@ def _convolved(*rest: nn.Module) -> nn.Module:
     return nn.Sequential(convolution, nn.BatchNorm2d(CHANNELS), *rest)
 
 
-#: What makes a pattern's layers, and the shape of a sample.
+#: A function that makes a pattern's layers, and the shape of a sample.
 PATTERNS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "conv-bn": (_convolved, (CHANNELS, SIDE, SIDE)),
     "conv-bn-relu": (lambda: _convolved(nn.ReLU()), (CHANNELS, SIDE, SIDE)),
@@ -54,7 +54,7 @@ PATTERNS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 def drawn(name: str, count: int) -> tuple[nn.Module, Tensor]:
-    """Return a pattern's layers, float32 on the CPU, in evaluation mode, and ``count`` samples, all by its name."""
+    """Return a pattern's layers (float32, CPU, evaluation mode) and ``count`` samples, both derived from its name."""
     layers, sample = PATTERNS[name]
     model = layers().eval()
     with torch.no_grad():
@@ -97,7 +97,7 @@ def _by_torch_npu(_layers: nn.Module, x: Tensor) -> Tensor:
 
 
 def numbers(form: Form, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Samples]:
-    """Compute a form, its pattern, the same in float64, and reference runs of every form that the CPU supports."""
+    """Return results of the form, its pattern and float64, with reference runs of every form the CPU supports."""
     (layers, x), cpu = drawn(form.pattern, 1), torch.device("cpu")
     fused, plain = _run(form.fuse(layers), x, device), _run(layers, x, device)
     known = [each.fuse(layers) for each in FORMS.values() if each.pattern == form.pattern and each.everywhere]
@@ -110,7 +110,7 @@ def _run(model: nn.Module, x: Tensor, device: torch.device) -> Tensor:
         return tensors(copy.deepcopy(model).to(device)(x.to(device)))[0].cpu()
 
 
-#: By name, as in the cases: the pattern, and how it is fused.
+#: By the name used in cases: the pattern and the function that fuses it.
 FORMS: Mapping[str, Form] = {
     "conv-bn.folded": Form("conv-bn", _folded),
     "conv-bn-relu.folded": Form("conv-bn-relu", _folded),
@@ -124,7 +124,7 @@ FORMS: Mapping[str, Form] = {
     "attention.npu_fusion_attention": Form("attention", _by(_by_torch_npu), everywhere=False),
 }
 
-#: Forms that need an operator which not every chip has.
+#: Forms that need an operator not available on every chip.
 OF_SOME_CHIPS = {"linear-relu.npu_fused_matmul"}
 #: Level of each property.
 PROPERTIES = {"precision": "standard", "time": "full", "memory": "full"}

@@ -1,4 +1,4 @@
-"""Fused layers give the plain ones' results, in less time and with hardly more memory."""
+"""Fused layers give the results of plain ones, in less time and with little more memory."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from pytest_ascend.run.comparing import PrecisionCompare
 from ..benchmarks.sizes import sizes_of
 from . import FORMS, Form, drawn, numbers
 
-#: Largest difference from the plain form, relative to its largest value; and eight roundings for products in halves.
+#: Largest difference from the plain form, relative to its largest value; for half precision, eight roundings.
 PRECISION_LOSS, PRECISION_LOSS_OF_HALVES = 1e-4, 8 * torch.finfo(torch.float16).eps
-#: The least share of the plain form's time that must be saved, and the largest peak memory as a multiple of its.
+#: Least share of the plain form's time that fusing must save, and largest peak memory relative to the plain form's.
 TIME_SAVED, MEMORY_RATIO = 0.3, 1.2
-#: Degrees of freedom of an estimate's error: from eight blocks of rounds.
+#: Degrees of freedom of an estimate's error, from eight blocks of rounds.
 FREEDOM = 7
 
 
 def precision_loss(fused: Tensor, plain: Tensor) -> float:
-    """Return the difference of a fused form from the plain one, relative to the latter's largest value; inf for NaN."""
+    """Return the difference of the fused from the plain form, relative to the latter's largest value; inf for NaN."""
     difference = (fused.double() - plain.double()).abs().max().item()
     return difference / plain.double().abs().max().item() if math.isfinite(difference) else math.inf
 
@@ -38,7 +38,7 @@ def precision_loss(fused: Tensor, plain: Tensor) -> float:
 def saved(ratio: Estimate) -> tuple[float, float, float]:
     """Return the share of time saved, and the ends of its interval, with 95 % confidence on each side.
 
-    ``ratio`` is the estimate of the fused form's rounds over the plain form's.
+    ``ratio`` is the estimated time ratio of the fused to the plain form's rounds.
     """
     reach = quantile(CONFIDENCE, FREEDOM) * ratio.error
     return tuple(-math.expm1(ratio.value + by * reach) for by in (0, 1, -1))  # type: ignore[return-value]
@@ -52,7 +52,7 @@ def complaint_about_loss(loss: float) -> str:
 
 
 def complaint_about_time(share: float, low: float, high: float) -> str:
-    """Return a message if too little time is saved; "" if enough is, or the interval includes enough."""
+    """Return a message if too little time is saved, or "" if enough is or the interval includes enough."""
     if high >= TIME_SAVED:
         return ""
     return f"fusing saves {share:.0%} of the time ({low:.0%} to {high:.0%}), {TIME_SAVED:.0%} expected"
@@ -94,7 +94,7 @@ def test_time(case: Case, _ascend_device: Device, benchmark: Any, ascend_measure
 
 @pytest.mark.ascend_cases("fusion", "memory")
 def test_memory(case: Case, _ascend_device: Device, ascend_measure: Measure) -> None:
-    """Measure the peak memory of both forms, with weights and input. Only an NPU's own is judged."""
+    """Measure the peak memory of both forms, with weights and input; only an NPU's is judged."""
     form, batch = FORMS[case.subject], sizes_of(_ascend_device).batch
     fused, other = (_peak_bytes(partial(prepared, form, batch, each), _ascend_device) for each in (True, False))
     if not other:
@@ -107,7 +107,7 @@ def test_memory(case: Case, _ascend_device: Device, ascend_measure: Measure) -> 
 
 
 def _refuse_to_judge(what: str, device: Device) -> None:
-    """Raise NotImplementedError if the host computes: its measurements say nothing about an NPU."""
+    """Raise NotImplementedError if the host computes, as its measurements say nothing about an NPU."""
     if device.emulated:
         raise NotImplementedError(f"an NPU's {what} is not emulated: the figures are those of this machine's processor")
     if shares_the_host(device):

@@ -1,4 +1,4 @@
-"""Settings that change numbers on a chip, what each promises in products and convolutions; and every input of a format.
+"""Settings that change numbers on a chip, with what each guarantees for products; and all inputs of a format.
 
 These are all 65,536 numbers of 16 bits, casts between formats, and all pairs of 8 bits.
 """
@@ -21,7 +21,7 @@ T = torch.Tensor
 
 
 def ends(dtype: torch.dtype) -> T:
-    """Return inputs of each of these computations: the largest numbers, numbers near them, and usual ones."""
+    """Return the inputs of these computations: the largest numbers, numbers near them, and ordinary ones."""
     largest = torch.finfo(dtype).max
     return torch.tensor([largest, -largest, 0.75 * largest, -0.75 * largest, 0.0, -1.0, 2.0, -3.0]).to(dtype)
 
@@ -39,18 +39,18 @@ OVERFLOWS: Mapping[str, Callable[[T], T]] = {
 
 
 def saturated(x: T, dtype: torch.dtype) -> T:
-    """Return a result as on a chip without infinities: the largest numbers, and zero in place of NaN."""
+    """Return a result as on a chip without infinities: the largest numbers instead, and zero in place of NaN."""
     largest = torch.finfo(dtype).max
     return x.nan_to_num(0.0, largest, -largest).clamp(-largest, largest)
 
 
-#: The factor of the second input and divisor of the first: far outside float16, with the same products.
+#: Factor of the second input and divisor of the first: far outside float16's range, with the same products.
 WIDE = 2.0**24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:
-    """A bilinear operator of two tensors of these shapes. ``mode`` allows HF32 in it."""
+    """A bilinear operator on two tensors of these shapes. ``mode`` allows HF32 in it."""
 
     name: str
     mode: str
@@ -79,7 +79,7 @@ def half(x: T) -> T:
     return x.half().float()
 
 
-#: With both numbers of bits that public sources name.
+#: Both numbers of fraction bits that public sources name.
 _HF32 = partial(hf32, fraction_bits=10), partial(hf32, fraction_bits=11)
 #: Mode -> how it may round inputs; in other modes they stay float32.
 ROUNDS = {"conv-hf32": _HF32, "matmul-hf32": _HF32, "half-allowed": (half, *_HF32)}
@@ -110,12 +110,12 @@ MODES: Mapping[str, Mapping[str, Mode]] = {
     "deterministic-2": {"deterministic_level": 2},
     "jit-compile": {"jit_compile": True},
 }
-#: Modes in which repeated calls give the same bits.
+#: Modes in which repeated calls must give the same bits.
 DETERMINISTIC = ("deterministic-1", "deterministic-2")
 #: Modes tested at level full only.
 _FULL = ("deterministic-2", "jit-compile")
 
-#: The overflow case, in each dtype: infinities, or the largest numbers if the chip is in its old mode.
+#: The overflow case in each dtype: it expects infinities, or the largest numbers in a chip's saturation mode.
 OVERFLOWING = tuple(
     Case(suite="numerics", subject="overflow", property="inf-nan", dtype=dtype, family="inf-nan", level="standard")
     for dtype in ("float32", "float16", "bfloat16")
@@ -133,13 +133,13 @@ OF_PRODUCTS: tuple[Case, ...] = tuple(
 
 # --- every input of a format ---
 
-#: Functions that are not judged here: CANN computes the tanh form of GELU, torch_npu leaves the next three to the CPU,
-#: and composes the last two of operators that round to 16 bits in between.
+#: Functions not judged here: CANN computes the tanh form of GELU, torch_npu leaves the next three to the CPU
+#: and composes the last two from operators that round to 16 bits in between.
 _OTHERWISE = ("nn.functional.gelu", "digamma", "lgamma", "special.i0", "special.ndtr", "nn.functional.tanhshrink")
 
-#: Functions whose gradients are judged at standard; those of others at full.
+#: Functions whose gradients are judged at level standard; those of others at full.
 _GRADIENTS = frozenset(["erf", "exp", "tanh", "sigmoid", "log1p", "rsqrt", "sin", "nn.functional.silu", *FURTHER])
-#: Functions whose gradients are zero wherever they have one; and sinc, whose formula loses all digits near zero.
+#: Functions whose gradients are zero wherever defined; and sinc, whose formula loses all digits near zero.
 _WITHOUT_GRADIENTS = frozenset("ceil floor round sign trunc sinc".split())  # noqa: SIM905
 
 
@@ -159,13 +159,13 @@ ACCURACY: tuple[Case, ...] = (
 
 
 def inputs_of(dtype: str, *, is_sampled: bool) -> Iterator[T]:
-    """Return every number of a dtype; of float32 one in 256 if ``is_sampled``, which is 2^24."""
+    """Yield every number of a dtype; of float32 one in 256 if ``is_sampled``, which is 2^24."""
     if dtype != "float32":
         yield every_short(getattr(torch, dtype))
         return
     for part in range(1 if is_sampled else 256):
         numbers = part_of_float32(part)
-        yield from numbers.tensor_split(256 if is_sampled else 4)  # on few threads what fits their caches is quick
+        yield from numbers.tensor_split(256 if is_sampled else 4)  # with few threads, parts that fit caches are fast
 
 
 def _numbers(dtype: torch.dtype) -> T:
@@ -174,7 +174,7 @@ def _numbers(dtype: torch.dtype) -> T:
 
 
 def around(dtype: torch.dtype) -> T:
-    """Return float32 numbers that decide roundings: every number of a short format, its ties, and their neighbours."""
+    """Return float32 numbers that test rounding: every number of a 16-bit format, all ties, and their neighbours."""
     numbers = _numbers(dtype).float()
     numbers = numbers[numbers.isfinite()].sort().values
     ties = (numbers[1:] + numbers[:-1]) / 2
@@ -187,13 +187,13 @@ def _whole(dtype: torch.dtype) -> T:
 
 
 def _fractions(of: torch.dtype, to: torch.dtype) -> T:
-    """Return numbers with fractions, whose whole part an integer of 8 or 16 bits holds; PyTorch leaves others open."""
+    """Return numbers with fractions that fit an integer of 8 or 16 bits; PyTorch leaves other casts undefined."""
     ends, numbers = torch.iinfo(to), _numbers(of)
     return numbers[(numbers > ends.min - 1) & (numbers < ends.max + 1) & (numbers > -1 if ends.min == 0 else True)]
 
 
 SHORT, WHOLE = (torch.float16, torch.bfloat16), (torch.int8, torch.uint8, torch.int16)
-#: Inputs and the dtype that they are cast to.
+#: Inputs and the dtype to which they are cast.
 CASTS: Mapping[str, tuple[Callable[[], T], torch.dtype]] = {
     f"{str(of).removeprefix('torch.')}-to-{str(to).removeprefix('torch.')}": (make, to)
     for of, to, make in (
@@ -210,12 +210,12 @@ OF_CASTS: tuple[Case, ...] = tuple(
     for name in CASTS
 )
 
-#: Functions of two integers of 8 bits; every pair is an input.
+#: Functions of two 8-bit integers; every pair is an input.
 PAIRED: Mapping[str, Callable[[T, T], T]] = {
     name: getattr(torch, name)
     for name in ("add", "sub", "mul", "maximum", "minimum", "eq", "lt", "bitwise_and", "bitwise_or", "bitwise_xor")
 }
-#: Functions of one integer, in the dtypes of 8 and 16 bits that CANN takes.
+#: Functions of one integer, with the 8- and 16-bit dtypes that CANN supports.
 OF_ONE: Mapping[str, tuple[str, ...]] = {
     "abs": ("int8", "uint8", "int16"),
     "bitwise_not": ("int8", "uint8", "int16"),

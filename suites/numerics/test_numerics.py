@@ -1,6 +1,6 @@
-"""Settings that change numbers, each judged by what it promises; and every input of a format in one call.
+"""Settings that change numbers, each judged by its guarantees; and every input of a format in one call.
 
-After a setting float32 is float32 again. For every input, a function's largest error or only right result is judged.
+After a setting is reset, float32 must be exact again. Functions are judged by their largest error or only right result.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_mode(
     with with_modes(modes):
         found = computed(product, npu_device)
         again = computed(product, npu_device) if case.property in DETERMINISTIC else found
-    if case.property == "half-allowed":  # outside its range half precision promises nothing
+    if case.property == "half-allowed":  # outside its range half precision guarantees nothing
         found, again = {"usual": found["usual"]}, {"usual": again["usual"]}
     compare(precision_compare, product, found, ROUNDS.get(case.property, ()), name)
     precision_compare(again, found, standard="binary", name=f"{name}, called again")
@@ -51,7 +51,7 @@ def computed(product: Product, device: torch.device) -> dict[str, T]:
 def compare(
     judge: PrecisionCompare, product: Product, found: dict[str, T], rounds: Sequence[Callable[[T], T]], name: str
 ) -> None:
-    """Judge against float64; reference runs are float32, and the results for inputs rounded in each way."""
+    """Compare with float64; reference runs compute in float32, once without and once with each input rounding."""
     pairs = {key: pair for key, pair in product.pairs().items() if key in found}
     expected, *runs = (
         {key: product.function(change(a), change(b)).detach() for key, (a, b) in pairs.items()}

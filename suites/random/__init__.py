@@ -1,4 +1,4 @@
-"""Random operators: all tested ways to draw numbers, one per line, and their cases."""
+"""Random operators: all tested ways of drawing numbers, one per line, and their cases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .batteries import BATTERIES
 
 T = torch.Tensor
 
-#: Elements of a tensor: not a multiple of blocks or vectors. Fewer in 16 bits, whose rounding would show otherwise.
+#: Elements of a tensor: not a multiple of blocks or vectors. Fewer in 16 bits, whose rounding would become visible.
 COUNT, COUNT_IN_16_BITS = 2**18 + 4099, 2**16 + 19
 
 
@@ -38,20 +38,20 @@ def _like(function: Callable[..., T]) -> Callable[[T], T]:
 
 
 def _in_channels(x: T, function: Callable[[T], T]) -> T:
-    """Return one element of each channel of 4, after checking that all four are equal."""
+    """Return one element of each 2 x 2 channel, after checking that its four elements are equal."""
     channels = function(torch.ones(x.numel() // 64, 64, 2, 2, dtype=x.dtype, device=x.device)).flatten(2)
     assert bool((channels == channels[..., :1]).all()), "the elements of a channel were not dropped together"
     return channels[..., 0].flatten()
 
 
-#: The values that alpha_dropout gives ones, with p = 0.25: scaled and shifted to keep mean and variance.
+#: The factor and shift that alpha_dropout applies with p = 0.25 to keep mean and variance.
 _ALPHA, _P = 1.7580993408473766, 0.25
 _A = ((1 - _P) * (1 + _P * _ALPHA**2)) ** -0.5
 _B = _A * _ALPHA * _P
 
 
 def _alpha_dropped(x: T) -> T:
-    """Return 1 where alpha_dropout kept a one, 0 where it put its own value; -1 elsewhere."""
+    """Return 1 where alpha_dropout kept a one, 0 where it wrote the value of dropped elements, -1 elsewhere."""
     given = F.alpha_dropout(torch.ones_like(x), _P, training=True).double()
     kept, dropped = _A + _B, -_A * _ALPHA + _B
     is_kept, is_dropped = (torch.isclose(given, torch.full_like(given, each), rtol=1e-2) for each in (kept, dropped))
@@ -90,21 +90,21 @@ def _wide(x: T) -> T:
     return torch.randint(2**40, x.shape, device=x.device)
 
 
-# --- attention with dropout: which weights were dropped shows in the result, where the values are the unit matrix ---
+# --- attention with dropout: with the unit matrix as values, the result shows which weights were dropped ---
 
 #: The probability that a weight is dropped.
 DROPPED = 0.2
-#: Keys, and elements of a head: the values are a unit matrix. A power of two, so that equal weights are exact.
+#: Number of keys and head size: the values are a unit matrix. A power of two, so that equal weights are exact.
 _KEYS = 64
 _HEADS, _QUERIES = 4, 70
 
-#: Drawing -> whether it has a numeric mask. torch_npu computes attention with one by products and a softmax, and
-#: without one by a fused operator.
+#: Drawing -> whether it has a numeric mask. With one, torch_npu computes attention by products and a softmax;
+#: without one, by a fused operator.
 MASKED: Mapping[str, bool] = {"scaled_dot_product_attention": False, "scaled_dot_product_attention.masked": True}
 
 
 def attend(query: T, key: T, value: T, *, is_masked: bool) -> T:
-    """Return attention with dropout; tensors are (batch, heads, rows, ``_KEYS``). The mask, if any, changes nothing."""
+    """Return attention with dropout on (batch, heads, rows, ``_KEYS``); a mask, if any, does not affect the result."""
     mask = query.new_zeros(query.shape[-2], _KEYS) if is_masked else None
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=DROPPED)
 
@@ -120,14 +120,14 @@ def kept(x: T, *, is_masked: bool) -> T:
 
 
 def given(dtype: torch.dtype) -> tuple[T, T, T]:
-    """Return queries, keys and values on the CPU; no weight is so small that it becomes zero in any dtype."""
+    """Return queries, keys and values on the CPU; no attention weight underflows to zero in any dtype."""
     shapes = {"query": (2, _HEADS, _QUERIES, _KEYS), "key": (2, _HEADS, _KEYS, _KEYS)}
     query, key = (inputs.uniform(f"random/attention/{name}", shape) for name, shape in shapes.items())
     return query.to(dtype), key.to(dtype), _unit(key).to(dtype)
 
 
 def composed(query: T, key: T, value: T, is_kept: T) -> T:
-    """Return what attention is where it is known which weights were kept."""
+    """Return attention computed with the given dropout mask."""
     weights: T = (query @ key.mT * _KEYS**-0.5).softmax(-1) * is_kept
     return weights / (1 - DROPPED) @ value
 
@@ -176,7 +176,7 @@ DRAWINGS: tuple[Drawing, ...] = (
 )
 
 
-#: At level smoke: drawn twice with one seed, what is drawn in several dtypes; and which weights attention drops.
+#: At level smoke: two seeded runs of operators that draw in several dtypes, and which weights attention drops.
 _AT_SMOKE = {(each.name, "seed") for each in DRAWINGS if len(each.dtypes) > 1 and "." not in each.name}
 _AT_SMOKE |= {("scaled_dot_product_attention", "distribution")}
 

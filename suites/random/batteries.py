@@ -1,4 +1,4 @@
-"""Batteries for random numbers: calls and seeds that share numbers, single bits, gaps, tails, rare and sure events.
+"""Batteries for random numbers: correlated calls and seeds, single bits, gaps, tails, rare and certain events.
 
 The tests are those of published batteries (Knuth, TAOCP 2, 3.3.2: serial correlation, gaps; Marsaglia's DIEHARD:
 birthday spacings; L'Ecuyer and Simard's TestU01: collisions), each with the p-value of a correct generator.
@@ -16,11 +16,11 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from .statistics import Finding, chi_square
 
 T = torch.Tensor
-#: What a row yields: p-values, or what cannot be at all.
+#: What a row yields: findings with p-values, or a message about an impossible result.
 Row = Callable[[torch.device], Iterator["Finding | str"]]
-#: Numbers of a large tensor: more than float32 counts in 22 bits, and no multiple of blocks.
+#: Size of a large tensor: more elements than 22 bits can count, and not a multiple of blocks.
 LARGE = 2**22 + 4099
-#: Seeds that differ in one bit; a generator on the CPU uses those of the lower half alone (mt19937).
+#: Seeds that differ in one bit; a generator on the CPU uses only their lower half (mt19937).
 SEEDS = (0, 1, 2, 2**8, 2**16, 2**31, 2**33, 2**50, 2**62, 2**63, -1)
 
 
@@ -61,7 +61,7 @@ def _ends(u: T, *ends: float, of: str = "") -> Iterator[Finding]:
 
 
 def _of_uniform(x: T, share: Callable[[T], T] = torch.clone) -> Iterator[Finding]:
-    """Test numbers that are uniform in [0, 1), or of which this ``share`` is to be smaller."""
+    """Test numbers that are uniform in [0, 1) after applying ``share``, their cumulative distribution function."""
     u, count = share(x.cpu().double()), len(x)
     grid = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     reach = math.sqrt(count) * float((u.sort().values - grid).abs().max())
@@ -80,21 +80,21 @@ def _of_uniform(x: T, share: Callable[[T], T] = torch.clone) -> Iterator[Finding
     spacings = whole[: 2**16].view(64, 1024).sort(-1).values.diff(dim=-1).sort(-1).values
     yield _poisson("birthday spacings that repeat", int((spacings.diff(dim=-1) == 0).sum()), 64 * 2**30 / (4 * 2**22))
     yield from _ends(u, *(2**-bits for bits in range(6, 23, 2)))
-    # Numbers of 23 bits, as a significand is filled, collide twice as often as those of 24: fewer bits show.
+    # 23-bit numbers, which fill a significand, collide twice as often as 24-bit ones; fewer bits would show.
     collisions, most = 2**20 - len(torch.unique(u[: 2**20])), 2**40 / 2 / 2**23
     z = (collisions - most) / math.sqrt(most)
     yield Finding(f"equal numbers: {collisions:,}, {most:,.0f} with 23 bits", _normal_tail(z) if z > 0 else 1.0)
 
 
 def _shared(x: T) -> int:
-    """Return how often the same three numbers, of either sign, follow one another in rows of 32 bits."""
+    """Return how often three consecutive 32-bit numbers recur in the rows, ignoring their signs."""
     words = x.view(torch.int32).long() & 0x7FFFFFFF
     three = (words[:, 2:] * 0x9E3779B1 + words[:, 1:-1]) * 0x85EBCA77 + words[:, :-2]
     return three.numel() - len(torch.unique(three))
 
 
 def _one_call(device: torch.device) -> Iterator[Finding | str]:
-    """Draw more than 2^16 numbers in a call: none repeat, the ends are right, and what is chosen is in no order."""
+    """Draw more than 2^16 numbers in a call: no repetitions, correct extremes, and selections in random order."""
     count = 2**17 + 4099
     for name, x in (("rand", torch.rand(count, device=device)), ("randn", torch.randn(count, device=device))):
         if shared := _shared(x.cpu()[None]):
@@ -118,7 +118,7 @@ def _one_call(device: torch.device) -> Iterator[Finding | str]:
 
 
 def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
-    """Call several times, and with other seeds: no three numbers in a row are shared."""
+    """Draw in several calls and with several seeds: no three consecutive numbers may be shared."""
     kinds: Mapping[str, Callable[[], T]] = {
         "rand": lambda: torch.rand(count, device=device),
         "randn": lambda: torch.randn(count, device=device),
@@ -141,7 +141,7 @@ def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
 
 
 def _small_calls(device: torch.device) -> Iterator[str]:
-    """Draw few numbers many times: no two calls give the same, and attention drops as it says."""
+    """Make many small calls: few may repeat another's numbers, and drawing must not affect the CPU's generator."""
     kinds: Mapping[str, Callable[[], T]] = {
         **{name: partial(getattr(torch, name), 3, device=device) for name in ("rand", "randn")},
         "randint": lambda: torch.randint(2**30, (3,), device=device),
@@ -150,14 +150,14 @@ def _small_calls(device: torch.device) -> Iterator[str]:
         "dropout": lambda: F.dropout(torch.ones(64, device=device)),
         "exponential_": lambda: torch.empty(3, device=device).exponential_(),
     }
-    before = torch.get_rng_state()  # of the CPU
+    before = torch.get_rng_state()  # of the CPU's generator
     for name, draw in kinds.items():
         drawn = torch.stack([draw() for _ in range(300)]).cpu().double()
         if alike := len(drawn) - len(torch.unique(drawn, dim=0)):
             yield f"{name}: of 300 small calls, {alike} give what another one gave"
         if device.type != "cpu" and not torch.equal(torch.get_rng_state(), before):
             yield f"{name}: to draw on the device changes what is drawn on the CPU"
-    for count in (1, 3, 17):  # the last of an odd count, where numbers are made in pairs
+    for count in (1, 3, 17):  # the last of an odd count, where numbers are generated in pairs
         last = torch.cat([torch.randn(count, device=device)[-1:] for _ in range(100)]).cpu()
         if len(torch.unique(last)) < 90:
             yield f"randn: the last of {count} numbers is mostly the same"
@@ -172,7 +172,7 @@ def _probabilities(device: torch.device) -> Iterator[Finding]:
 
 
 def _by_generators(device: torch.device) -> Iterator[str]:
-    """Draw with generators of one seed, on the last card too, and into every second column."""
+    """Draw with generators of equal seeds, also on the last card, and into every second column."""
     kinds: Mapping[str, Callable[[T, torch.Generator | None], T]] = {
         "rand": lambda x, g: torch.rand(x.shape, generator=g, device=x.device),
         "randperm": lambda x, g: torch.randperm(x.numel(), generator=g, device=x.device),
@@ -207,7 +207,7 @@ def _by_generators(device: torch.device) -> Iterator[str]:
 
 
 def _apart(device: torch.device) -> Iterator[str]:
-    """Draw on two streams in turn, and beside another card: each has its own numbers, wherever they are drawn."""
+    """Draw on two alternating streams and on several cards: each card has its own sequence, whatever the stream."""
     if device.type == "cpu":
         return
     backend, found = getattr(torch, device.type), list[T]()
@@ -233,7 +233,7 @@ def _apart(device: torch.device) -> Iterator[str]:
 
 
 def _sure(device: torch.device) -> Iterator[str]:
-    """Look at what is certain: probabilities of 0 and 1, classes without weight, ranges of one number."""
+    """Check certain outcomes: probabilities of 0 and 1, classes of weight zero, ranges of a single number."""
     ones = torch.ones(2**18 + 5, device=device)
     weights = torch.ones(1000, device=device)
     weights[[0, 1, 499, 500, 998, 999]] = 0
@@ -272,7 +272,7 @@ def _sure(device: torch.device) -> Iterator[str]:
 
 def _classes(device: torch.device) -> Iterator[Finding]:
     weights = (torch.arange(1000.0) % 37 + 0.25) * (torch.arange(1000) % 5 != 0)
-    # Weights need not add up to 1: these are less, and those of the rows below more.
+    # Weights need not add up to 1: these add up to less, those of the rows below to more.
     drawn = torch.multinomial((weights / 2**16).to(device), 2**20, replacement=True).cpu()
     shares = (weights.double() / weights.double().sum())[weights > 0]
     counts = torch.bincount(drawn, minlength=1000)[weights > 0]
@@ -281,7 +281,7 @@ def _classes(device: torch.device) -> Iterator[Finding]:
     yield _fits("classes by row", rows, weights[1:5].double() / weights[1:5].double().sum())
     pairs = torch.multinomial(weights[1:5].to(device).expand(2**16, 4), 2).cpu()
     p = weights[1:5].double() / weights[1:5].double().sum()
-    shares = (p[:, None] * p / (1 - p[:, None])).fill_diagonal_(0)  # the second is drawn when the first is gone
+    shares = (p[:, None] * p / (1 - p[:, None])).fill_diagonal_(0)  # the second is drawn after removing the first
     cells = ((shares > 0).flatten().cumsum(0) - 1)[pairs[:, 0] * 4 + pairs[:, 1]]
     yield _fits("pairs of classes without replacement", cells, shares[shares > 0])
 
@@ -327,7 +327,7 @@ def _permutations(device: torch.device) -> Iterator[Finding | str]:
     yield _correlation("correlation of numbers with their places", scaled, where)
 
 
-#: Subject -> level, and the findings.
+#: Subject -> level, and the function that yields the findings.
 BATTERIES: Mapping[str, tuple[str, Row]] = {
     "calls-and-seeds": ("smoke", partial(_calls, count=2**14)),
     "more-calls-and-seeds": ("standard", partial(_calls, count=2**18)),

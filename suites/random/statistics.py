@@ -1,7 +1,7 @@
 """Tests of random numbers: chi-square by block, dependence of neighbours, repeated blocks.
 
 Every statistic gives a p-value: the probability that a correct generator looks at least as bad. A case multiplies its
-smallest one by its number of statistics (Bonferroni), and fails below :data:`FALSE_ALARM`. With fewer than
+smallest p-value by its number of statistics (Bonferroni), and fails below :data:`FALSE_ALARM`. With fewer than
 :data:`CASES_LIMIT` cases, a run rejects a correct generator at most once in a million runs, whatever the dependence
 between the statistics.
 """
@@ -17,13 +17,13 @@ import torch
 
 T = torch.Tensor
 
-#: Cells of a continuous distribution.
+#: Number of cells into which a continuous distribution is divided.
 CELLS = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Distribution:
-    """A distribution: ``possible`` tells which elements can occur, ``cell`` in which cell each is."""
+    """A distribution: ``possible`` returns which elements can occur, ``cell`` the index of each element's cell."""
 
     possible: Callable[[T], T]
     cell: Callable[[T], T]
@@ -31,7 +31,7 @@ class Distribution:
 
 
 def continuous(share_below: Callable[[T], T], possible: Callable[[T], T]) -> Distribution:
-    """Return a distribution by its cumulative distribution function, in cells of equal probability."""
+    """Return a distribution with this cumulative distribution function, in cells of equal probability."""
     return Distribution(
         possible=lambda x: possible(x) & x.isfinite(),
         cell=lambda x: (share_below(x.double()) * CELLS).floor().long().clamp(0, CELLS - 1),
@@ -40,7 +40,7 @@ def continuous(share_below: Callable[[T], T], possible: Callable[[T], T]) -> Dis
 
 
 def discrete(probabilities: tuple[float, ...], first: int = 0, *, step: float = 1, more: bool = False) -> Distribution:
-    """Return a distribution of ``first``, ``first + step`` ...; with ``more``, the last cell holds all others."""
+    """Return a distribution of ``first``, ``first + step`` ...; with ``more``, the last cell includes larger values."""
     last = len(probabilities) - 1
 
     def index(x: T) -> T:
@@ -76,7 +76,7 @@ def exponential(rate: float) -> Distribution:
 
 
 def cauchy(median: float, scale: float) -> Distribution:
-    """Return Cauchy's distribution. A 16-bit format cannot hold its tails: overflow is allowed."""
+    """Return Cauchy's distribution. Overflow is allowed, as a 16-bit format cannot hold its tails."""
     finite = continuous(lambda x: torch.atan((x - median) / scale) / math.pi + 0.5, torch.isfinite)
     return replace(finite, possible=lambda x: ~x.isnan())
 
@@ -86,7 +86,7 @@ def log_normal(mean: float, std: float) -> Distribution:
 
 
 def half_gamma(rate: float) -> Distribution:
-    """Return the gamma distribution of shape 1/2, which is that of half the square of a normal number over the rate."""
+    """Return the gamma distribution of shape 1/2: that of a squared normal number divided by 2 ``rate``."""
     return continuous(lambda x: torch.erf((rate * x).sqrt()), lambda x: x >= 0)
 
 
@@ -101,7 +101,7 @@ def poisson(rate: float) -> Distribution:
 
 
 def bits(high: int, *, low_bits: bool) -> Distribution:
-    """Return the distribution of integers in [0, high), in cells by their highest or their lowest four bits."""
+    """Return the distribution of integers in [0, high), in cells by their highest or lowest four bits."""
     return Distribution(
         possible=lambda x: (x >= 0) & (x.double() <= high),
         cell=lambda x: x.long() % CELLS if low_bits else (x.long() // (high // CELLS)).clamp(0, CELLS - 1),
@@ -113,7 +113,7 @@ def bits(high: int, *, low_bits: bool) -> Distribution:
 FALSE_ALARM = 1e-8
 CASES_LIMIT = 100
 
-#: Elements per block. What a kernel writes at a time on one core is of this order.
+#: Elements per block: about as many as one core of a kernel writes at a time.
 BLOCK = 4096
 
 
@@ -125,20 +125,20 @@ class Finding(NamedTuple):
 
 
 def judge(cells: torch.Tensor, probabilities: Sequence[float]) -> Finding:
-    """Return the worst finding on a sequence of cells (int64). Raises ValueError if probabilities do not add up."""
+    """Return the worst finding on a sequence of cells (int64). Raise ValueError unless probabilities add up to 1."""
     if abs(sum(probabilities) - 1) > 1e-9:
         raise ValueError(f"probabilities add up to {sum(probabilities)}")
     return worst_of(list(_findings(cells, torch.tensor(probabilities, dtype=torch.float64))))
 
 
 def worst_of(found: Sequence[Finding]) -> Finding:
-    """Return the worst finding, corrected for their number."""
+    """Return the worst finding, its p-value multiplied by the number of findings."""
     worst = min(found, key=lambda each: each.probability, default=Finding("", 1.0))
     return Finding(worst.what, min(1.0, worst.probability * max(len(found), 1)))
 
 
 def repeated(values: torch.Tensor) -> str:
-    """Return which blocks are equal number by number; "" if none are. Blocks of a few bits would be, by chance."""
+    """Return which blocks are identical, or "". Blocks of elements with few bits may be identical by chance."""
     seen: dict[bytes, int] = {}
     for number, block in enumerate(_blocks(values.reshape(-1).contiguous()).cpu()):
         first = seen.setdefault(block.view(torch.uint8).numpy().tobytes(), number)
@@ -154,12 +154,12 @@ def _findings(cells: torch.Tensor, probabilities: torch.Tensor) -> Iterator[Find
     blocks = _blocks(cells)
     places = torch.arange(len(blocks)).unsqueeze(1) * count
     counts = torch.bincount((blocks + places).reshape(-1), minlength=len(blocks) * count).view(-1, count)
-    # A tensor is not a multiple of blocks: its end is tested again.
+    # A tensor is not a multiple of blocks: its last elements form a further, overlapping block.
     end = torch.bincount(cells[-BLOCK:], minlength=count)
     for number, each in enumerate(chi_square(torch.cat([counts, end.unsqueeze(0)]), probabilities)):
         place = f"elements from {number * BLOCK} on" if number < len(blocks) else "the last elements"
         yield Finding(place, each)
-    # A number per cell, such that a random cell's has mean 0 and variance 1.
+    # One score per cell, so that a random element's score has mean 0 and variance 1.
     ranks = torch.arange(len(probabilities), dtype=torch.float64)
     mean = (probabilities * ranks).sum()
     score = ((ranks - mean) / (probabilities * (ranks - mean).square()).sum().sqrt())[cells]
@@ -174,7 +174,7 @@ def _blocks(values: torch.Tensor) -> torch.Tensor:
 
 
 def chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> list[float]:
-    """Return, for each row, the p-value of the counts (Pearson's chi-square); rare cells are merged."""
+    """Return the p-value of each row of counts (Pearson's chi-square); rare cells are merged."""
     expected = probabilities * counts[0].sum()
     rare = expected < 20
     if bool(rare.any()):

@@ -1,4 +1,4 @@
-"""Random numbers: from the right distribution in every block, equal for equal seeds, different on the next call."""
+"""Random numbers: correctly distributed in every block, equal for equal seeds, different on the next call."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .statistics import FALSE_ALARM, judge, repeated, worst_of
 
 _BY_NAME = {drawing.name: drawing for drawing in DRAWINGS}
 
-#: A value that no distribution gives: elements that are not written keep it.
+#: A value outside every distribution: elements that are not written keep it.
 UNWRITTEN = {True: float("nan"), False: -11}
 
 
 def drawn(case: Case, device: torch.device) -> torch.Tensor:
-    """Draw, and copy to the CPU. The memory of the result is filled with the impossible value before."""
+    """Draw, and copy to the CPU. Memory for the result is filled with an impossible value beforehand."""
     dtype, count = getattr(torch, case.dtype), COUNT_IN_16_BITS if case.dtype in HALVES else COUNT
     junk = torch.full((count,), UNWRITTEN[dtype.is_floating_point], dtype=torch.float64).to(dtype).to(device)
     target = junk.clone()
@@ -95,7 +95,7 @@ def test_state(case: Case, npu_device: torch.device, precision_compare: Precisio
 
 @pytest.mark.ascend_cases("random", "gradient")
 def test_gradient(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    """Elements dropped forward are dropped backward, and the scale is the same."""
+    """Check that backward drops the same elements as forward, with the same scale."""
     function = _BY_NAME[case.subject].gradient
     assert function is not None
     x = -torch.ones(4099, dtype=getattr(torch, case.dtype), device=npu_device, requires_grad=True)
@@ -106,7 +106,7 @@ def test_gradient(case: Case, npu_device: torch.device, precision_compare: Preci
 
 @pytest.mark.ascend_cases("random", "backward")
 def test_backward(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    """Attention with dropout, and its gradients, are those of the weights that its result shows to be kept."""
+    """Check attention with dropout and its gradients for the weights that the result shows as kept."""
     torch.manual_seed(10)
     x = given(getattr(torch, case.dtype))
     above = inputs.uniform("random/attention/above", x[0].shape, dtype=x[0].dtype)

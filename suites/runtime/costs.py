@@ -93,7 +93,7 @@ def _small(at: At) -> Calls:
 
 
 def _shapes(at: At) -> None:
-    """Along rows and along columns, of one long row, of few, and of many short ones, a call takes about as long."""
+    """Check that calls take about as long along rows as along columns, for one long row, few rows or many short."""
     calls: dict[str, Callable[[torch.Tensor, int], object]] = {
         **{name: partial(lambda x, dim, name: getattr(x, name)(dim), name=name)
            for name in ("sum", "mean", "amax", "argmax", "prod", "softmax", "log_softmax", "sort")},

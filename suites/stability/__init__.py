@@ -1,6 +1,6 @@
-"""Stability: the same call gives the same bits, whatever ran before, lies in memory or is computed beside it.
+"""Stability: the same call gives the same bits, regardless of earlier calls, stale memory and the rest of the batch.
 
-The calls are those of the suite ``runtime``, and calls of a batch whose rows are computed each on their own.
+The calls are those of the suite ``runtime``, and calls on batches whose rows are independent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..runtime.soaks import ALL
 from ..runtime.state import CALLS
 
 T = torch.Tensor
-#: A function of a matrix with 64 columns, and of another one, square, that stays: weights.
+#: A function of a matrix with 64 columns and of a constant square matrix, the weights.
 Call = Callable[[T, T], object]
 
 
@@ -34,7 +34,7 @@ def _few(x: T) -> T:
     return (x[:, 0].abs() * 3).long()
 
 
-#: Calls of a batch: a row of the result depends on its own row of the first matrix alone.
+#: Calls on a batch: each row of the result depends only on the same row of the first matrix.
 _OF_ROWS: Mapping[str, Call] = {
     "linear": F.linear,
     "mm": torch.mm,
@@ -54,20 +54,20 @@ _OF_ROWS: Mapping[str, Call] = {
     "pad": lambda x, _: F.pad(x, (3, 2)),
     "where": lambda x, w: torch.where(x > w[0], x, w[1]),
 }
-#: Calls, or their gradients, that add several rows in one place, in any order.
+#: Calls which, or whose gradients, accumulate several rows in one place, in any order.
 _ADDING: Mapping[str, Call] = {
     "index_add": lambda x, _: x.index_add(0, _few(x), x),
     "index_put_of_few": lambda x, _: x.index_put((_few(x),), x, accumulate=True),
     "embedding_of_few": lambda x, w: F.embedding(_few(x), w),
     "index_select_of_few": lambda x, w: w.index_select(0, _few(x)),
 }
-#: Whose rows PyTorch promises bit by bit, since each is computed by its own, and those that are reported without that.
+#: Calls whose rows PyTorch guarantees bit by bit, as each is computed separately; below, calls that are only reported.
 _PROMISED = """add mul div exp gelu silu where argmax sort topk gather half sin cos tan atan sinh expm1 log1p erf log2
 sqrt rsqrt sigmoid tanh round trunc isnan signbit abs neg relu log floor reciprocal sign pow interpolate.nearest pad
 max_pool2d"""
 PROMISED = frozenset(_PROMISED.split())
 _REPORTED = frozenset(("sum", "var", "softmax", "layer_norm", "prod", *_OF_ROWS)) - PROMISED
-#: Calls that draw numbers, or give no tensor that the device has computed.
+#: Calls that draw random numbers, or return no tensor computed by the device.
 _LEFT_OUT = ("dropout", "rand_like", "randn_like", "bernoulli", "randperm", "multinomial", "item", "cpu",
     "arange", "fill")  # fmt: skip
 
@@ -89,7 +89,7 @@ _FORWARD: Mapping[str, Call] = {
     **_OF_ROWS,
     **_ADDING,
 }
-#: By name, what is computed: also gradients of what has some.
+#: Computations by name, including the gradients of differentiable ones.
 COMPUTATIONS: Mapping[str, Call] = {
     **_FORWARD,
     **{

@@ -1,4 +1,4 @@
-"""The same call gives the same bits: repeated, with other rows beside it, in memory with any content."""
+"""The same call gives the same bits: repeated, with other rows in its batch, and with any content of free memory."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from ..runtime.rows import deterministic
 from . import BATCH, COMPUTATIONS, DETERMINISM, PROMISED, STALE
 
 #: By name, 32 bits that fill memory: NaN in float32; large numbers in any format; NaN in 16 bits and -1 in integers;
-#: zeros, which hide many a mistake.
+#: zeros, which hide many bugs.
 PATTERNS = {"NaN": 0x7FC00000, "0x7F": 0x7F7F7F7F, "0xFF": -1, "zeros": 0}
 
 
 def poison(device: torch.device, pattern: int) -> None:
-    """Fill the memory for the next small tensors: what the allocator holds and nothing uses."""
+    """Fill the memory for the next small tensors: blocks that the allocator holds and no tensor uses."""
     if device.type != "cpu":
         getattr(torch, device.type).empty_cache()
-        # Caching allocators split tensors up to 1 MiB from segments of their own, in steps of 512 bytes, and add some
+        # Caching allocators split tensors up to 1 MiB from segments of their own, in steps of 512 bytes, and add a few
         # bytes to each, which must not change its size class. Gaps are filled piece by piece.
         counts = [(2**exponent - 64) // 4 for exponent in range(20, 8, -1) for _ in range(3)]
         held = [torch.full((count,), pattern, dtype=torch.int32, device=device) for count in counts]
         held.clear()
 
 
-#: Repetitions of a call: a race that shows in every second call is missed once in 500 runs.
+#: Repetitions of a call: a race that affects every second call is missed once in 500 runs.
 TIMES = 10
-#: Rows that are computed alone, or in small batches.
+#: Parts of the batch that are computed separately.
 PARTS = {"the first row": slice(0, 1), "the third row": slice(2, 3), "two rows": slice(0, 2)}
 
 
 def results(case: Case, device: torch.device, part: slice = slice(None)) -> list[torch.Tensor]:
-    """Call with some rows of 33, drawn by the case's name."""
+    """Run the case's call on ``part`` of 33 rows, which are drawn from its name."""
     dtype = getattr(torch, case.dtype)
     x, weights = (inputs.normal(f"stability/{case.subject}/{rows}", (rows, 64), dtype=dtype) for rows in (33, 64))
     with torch.no_grad():
@@ -52,7 +52,7 @@ def results(case: Case, device: torch.device, part: slice = slice(None)) -> list
 def test_determinism(
     case: Case, npu_device: torch.device, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> None:
-    """Require equal bits if they are promised, with deterministic algorithms; measure without them."""
+    """Require equal bits with deterministic algorithms, where promised; only measure without them."""
 
     def calls() -> list[list[torch.Tensor]]:
         return [results(case, npu_device) for _ in range(TIMES)]
@@ -61,7 +61,7 @@ def test_determinism(
         first, *again = calls()
     name = f"{case.subject}, called again, deterministic algorithms asked for"
     precision_compare(again, [first] * len(again), standard="binary", name=name)
-    # CANN keeps a thread's first setting; autograd's thread, for gradients, has seen the one above.
+    # CANN keeps a thread's first setting, and autograd's thread, for gradients, has already seen the one above.
     with deterministic(False), ThreadPoolExecutor(1) as fresh:
         first, *again = fresh.submit(calls).result()
     ascend_measure("differing_elements_share", max(_differing_share({"": each}, {"": first}) for each in again))

@@ -1,4 +1,4 @@
-"""The cases of the training suite: curves and resulting states, autocast's lists, checkpoints."""
+"""The cases of the training suite: loss curves and resulting states, autocast's lists, checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_ascend.system.bundled import beside
 
 
 class Run(NamedTuple):
-    """Twelve steps of training. ``optimizer`` is a name of ``recipes.OPTIMIZERS``, ``mode`` one of its MODES."""
+    """Twelve training steps. ``optimizer`` is a key of ``recipes.OPTIMIZERS``, ``mode`` a key of its MODES."""
 
     model: str
     optimizer: str
@@ -20,11 +20,11 @@ class Run(NamedTuple):
 
 _DATA = beside(__file__, "cases.json")
 RUNS = tuple(Run(*row) for row in _DATA["runs"])
-#: The results of a training; only batch normalisation has statistics.
+#: The compared results of a training run; only batch normalisation has statistics.
 KINDS = {"small-resnet": ("curve", "weights", "state", "statistics"), "small-vit": ("curve", "weights", "state")}
 
-#: Operators by their dtype under autocast, from torch.amp's documented lists for CUDA, which torch_npu follows; those
-#: in CPU_FLOAT32 are on the CPU's list, too.
+#: Operators by their dtype under autocast, from torch.amp's documented lists for CUDA, which torch_npu follows;
+#: those in CPU_FLOAT32 are also on the CPU's list.
 _LISTS = "float32", "cpu float32", "cpu unlisted", "lower"
 FLOAT32, CPU_FLOAT32, CPU_UNLISTED, LOWER = (tuple(_DATA[each]) for each in _LISTS)
 AUTOCAST = (*FLOAT32, *LOWER, "add", "cat", "stack", "addcmul")
@@ -41,7 +41,7 @@ def _runs() -> Iterator[tuple[Case, Run, str]]:
             yield Case(suite="training", subject=run.model, **how), run, kind
 
 
-#: Id of a case -> its training, and which of the results it is about.
+#: Case id -> its training run, and which result of the run is compared.
 RUN_OF = {case.id: (run, kind) for case, run, kind in _runs()}
 RUN_PROPERTIES = tuple(dict.fromkeys(case.property for case, _, _ in _runs()))
 CASES = (

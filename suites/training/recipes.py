@@ -59,13 +59,13 @@ class SmallResNet(nn.Module):
 SMALL_VIT = Sizes(image=IMAGE, patch=8, width=64, heads=4, layers=2, mlp_width=128, classes=CLASSES)
 MODELS: Mapping[str, Callable[..., nn.Module]] = {
     "small-resnet": SmallResNet,
-    # GELU as CANN computes it: the training is what is judged here.
+    # GELU as CANN computes it: only the training itself is judged here.
     "small-vit": partial(VisionTransformer, SMALL_VIT, activation=partial(nn.GELU, "tanh")),
 }
 
 
 def make(name: str, **settings: Any) -> nn.Module:
-    """Return the model ``name`` with the same weights everywhere, float32 on the CPU."""
+    """Return the model ``name`` with the same weights on every machine, float32 on the CPU."""
     model = MODELS[name](**settings)
     with torch.no_grad():
         for key, parameter in model.named_parameters():
@@ -86,7 +86,7 @@ STEPS, BATCHES = 12, 2
 HALVES = {"autocast-bfloat16": torch.bfloat16, "autocast-float16": torch.float16}
 MODES: Mapping[str, torch.dtype | None] = {"float32": None, **HALVES}
 
-#: Large enough that a gradient of pure rounding makes no whole step, and that its place under the root matters.
+#: So large that a gradient of pure rounding makes no full step, and that its place inside or outside the root shows.
 EPS = 1e-3
 
 SGD_SETTINGS: dict[str, Any] = {"lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
@@ -94,7 +94,7 @@ ADAM_SETTINGS: dict[str, Any] = {"lr": 1e-3, "eps": EPS, "weight_decay": 0.05}
 
 
 class OptimizerRecipe(NamedTuple):
-    """An optimizer of torch, its variant that only a device has, and its learning rate schedule."""
+    """A torch optimizer, its device-only variant, and its learning rate schedule."""
 
     torch: Make
     device: Make | None = None

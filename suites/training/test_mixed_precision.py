@@ -16,10 +16,10 @@ from pytest_ascend.run.comparing import PrecisionCompare
 
 from . import AUTOCAST, CPU_FLOAT32, CPU_UNLISTED, FLOAT32, LOWER
 
-#: The required dtype of results of the lists' operators, by the lower dtype.
+#: The lower dtype of autocast.
 LOWER_DTYPE = torch.bfloat16
 
-#: torch gives their inner softmax the dtype of the input, regardless of autocast.
+#: Operators in which torch runs the inner softmax in the input's dtype, regardless of autocast.
 INSIDE = {"cross_entropy"}
 
 
@@ -29,7 +29,7 @@ def test_autocast(case: Case, npu_device: torch.device, precision_compare: Preci
     tensors, call, dtype = given(LOWER_DTYPE), CALLS[name], promised(name, npu_device.type)
     with torch.autocast(npu_device.type, dtype=LOWER_DTYPE):
         actual = call(tensors.to(lambda each: each.to(npu_device)))
-    # Products round their inputs, too; all other operators widen them exactly.
+    # Products also round their inputs; all other operators widen them exactly.
     rounded = tensors.to(lambda each: each.to(LOWER_DTYPE)) if name in LOWER else tensors
     expected = call(rounded.to(lambda each: each.double()))
     within = LOWER_DTYPE if name in INSIDE else dtype
@@ -38,7 +38,7 @@ def test_autocast(case: Case, npu_device: torch.device, precision_compare: Preci
 
 
 def promised(name: str, device_type: str) -> torch.dtype:
-    """Return the dtype of a result by its device's list; operators on no list use their widest input."""
+    """Return the required dtype of a result from its device's list; unlisted operators use their widest input."""
     on_cpu = device_type == "cpu"
     is_lower = name in LOWER or (on_cpu and name in FLOAT32 and name not in CPU_FLOAT32)
     return LOWER_DTYPE if is_lower and not (on_cpu and name in CPU_UNLISTED) else torch.float32
@@ -59,7 +59,7 @@ class Given(NamedTuple):
 
 
 def given(lower: torch.dtype) -> Given:
-    """Return the tensors, on the CPU: results of a lower-precision operator, and float32 as weights have."""
+    """Return the tensors on the CPU: outputs of a lower-precision operator, and float32 as weights are."""
     x, y = (inputs.uniform(f"autocast/{name}", (4, 6)).to(lower) for name in "xy")
     p = inputs.uniform("autocast/p", (4, 6), low=0.1, high=0.9).to(lower)
     return Given(x, y, p, inputs.uniform("autocast/wide", (4, 6)), torch.tensor([0, 3, 5, 1]))

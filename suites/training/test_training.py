@@ -1,4 +1,4 @@
-"""Training: its curve and its weights, which survive saving bit for bit; a resumed training gives the same."""
+"""Training: its loss curve and weights, bit-exact checkpoints, and resumed training with identical results."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_training(
         ascend_measure(name, values)
     found, wanted = actual[kind], right.expected(kind)
     shared = found.keys() & wanted.keys()
-    # Rounding moves some values across the kink of a ReLU, which shows in some gradients but in no sum.
+    # Rounding moves some values across the kink of a ReLU, which affects some gradients but no sum.
     branching = run.model == "small-resnet"
     precision_compare(
         {name: found[name] for name in sorted(found) if name in shared or kind != "state"},

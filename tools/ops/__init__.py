@@ -1,1 +1,1 @@
-"""Making the corpus: samples of torch's own database of operators, recorded. Only ``baseline build`` imports this."""
+"""Building the corpus: recorded samples of torch's own database of operators. Only ``baseline build`` imports this."""

@@ -1,4 +1,4 @@
-"""Samples in numbers with all bits of a dtype, so that a device that cuts bits off its inputs shows."""
+"""Samples whose numbers use all bits of a dtype, so that a device that truncates its inputs is detected."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .choosing import LARGEST, in_turn
 from .computing import Subject, Tally, gradients_of, quiet
 from .samples import Change, drawn, is_usable, named
 
-#: Dtypes that have such samples: how many, as many bits of a number as are left where it is cut (those of TF32,
-#: bfloat16 and float32), and by how much of the largest result this has to change a result.
+#: Dtypes with such samples: how many, the number of bits left after truncation (those of TF32, bfloat16 and
+#: float32), and the least resulting change of a result, relative to the largest.
 ALL_BITS = {
     "float32": (4, 11, 2.0**-16),
     "float16": (1, 8, 2.0**-10),
     "float64": (1, 24, 2.0**-32),
     "complex64": (1, 11, 2.0**-16),
 }
-#: Calls that are tried, those with gradients first.
+#: Number of calls that are tried, those with gradients first.
 _TRIED = 8
 _LARGEST = 4 * LARGEST
 _BITS_OF_FLOAT64 = 53
 
 
 def in_all_bits(subject: Subject, dtype: str, taken: Counter[str]) -> Iterator[Sample]:
-    """Yield samples of which some are to be kept, the best first; none of an operator that shows nothing."""
+    """Yield candidate samples, the best first; none for an operator whose results do not change."""
     telling = _telling(subject, dtype, torch.clone)
-    if not telling:  # with all bits in place of whole numbers, in their order, those that were equal equal
+    if not telling:  # then scaled to use all bits instead of integers; order and equality stay
         telling = _telling(subject, dtype, lambda tensor: tensor * (1 + 3.0**-5))
     tried = itertools.islice(in_turn(telling), _TRIED)
     for sample in sorted(tried, key=lambda each: _lacks_gradient(subject, each, dtype)):
@@ -44,14 +44,14 @@ def in_all_bits(subject: Subject, dtype: str, taken: Counter[str]) -> Iterator[S
 
 
 def _telling(subject: Subject, dtype: str, change: Change) -> list[Sample]:
-    """Return the calls that can be recorded, and give something else where their inputs are cut."""
+    """Return the calls that can be recorded and whose results change when their inputs are truncated."""
     drawn_in, operator, (_, bits, least) = getattr(torch, dtype), subject.operator, ALL_BITS[dtype]
     known = (info for info in subject.infos if drawn_in in info.supported_dtypes("cpu"))
     found = []
     for sample in (each for info in known for each in drawn(operator, info, drawn_in, change)):
         if is_usable(operator, drawn_in, sample, _LARGEST):
             given = sample.arguments(operator.name, drawn_in)
-            with contextlib.suppress(Exception), quiet():  # whatever it says, it is no call to be told from another one
+            with contextlib.suppress(Exception), quiet():  # a call that raises anything cannot be used
                 usual = forward(operator, operator.function, *on_tensors(widened, given))
                 other = forward(operator, operator.function, *on_tensors(lambda each: cut(each, bits), given))
                 if any(_differ(*pair, least) for pair in zip(usual, other, strict=True)):
@@ -60,7 +60,7 @@ def _telling(subject: Subject, dtype: str, change: Change) -> list[Sample]:
 
 
 def _lacks_gradient(subject: Subject, sample: Sample, dtype: str) -> bool:
-    """Whether there is to be a gradient, and none that could be recorded."""
+    """Return whether a gradient is required but cannot be recorded."""
     if not subject.differentiates(sample, dtype):
         return False
     with quiet():
@@ -68,13 +68,13 @@ def _lacks_gradient(subject: Subject, sample: Sample, dtype: str) -> bool:
 
 
 def cut(tensor: torch.Tensor, bits: int) -> torch.Tensor:
-    """Return a tensor in float64 or complex128, its numbers rounded to so many bits; other than these as they are."""
+    """Return a tensor in float64 or complex128 rounded to ``bits`` bits; tensors of other kinds are unchanged."""
     if tensor.is_complex():
         return torch.view_as_complex(cut(torch.view_as_real(tensor.resolve_conj()), bits).contiguous())
     if not tensor.is_floating_point():
         return tensor
     wide = widened(tensor)
-    high = wide * (2.0 ** (_BITS_OF_FLOAT64 - bits) + 1)  # T. J. Dekker's way to split a number, 1971
+    high = wide * (2.0 ** (_BITS_OF_FLOAT64 - bits) + 1)  # T. J. Dekker's splitting of a number, 1971
     return torch.where(wide.isfinite(), high - (high - wide), wide)
 
 

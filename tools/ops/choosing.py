@@ -1,4 +1,4 @@
-"""Which samples of an operator are kept: few and small ones that vary everything that varies."""
+"""Which samples of an operator are kept: a few small ones that cover all variation."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.operators.samples import Sample, StoredTensor
 
-#: Elements of all inputs, and of all results, of a sample: of the largest that is taken, and of the best.
+#: Elements of all inputs, and of all results, of a sample: the maximum, and the ideal number.
 LARGEST, GOOD = 700, 40
 
 
 def choose(candidates: Iterable[Sample], at_most: int) -> tuple[Sample, ...]:
-    """Take the samples that show most that no other shows, small ones first; in the order of the candidates."""
+    """Choose the samples with the most new features, small ones first; return them in their original order."""
     left = [(place, each, features(each)) for place, each in enumerate(candidates)]
     seen: set[Hashable] = set()
     taken: list[tuple[int, Sample]] = []
@@ -30,7 +30,7 @@ def choose(candidates: Iterable[Sample], at_most: int) -> tuple[Sample, ...]:
 
 
 def in_turn(candidates: Iterable[Sample]) -> Iterator[Sample]:
-    """Yield all samples: each time the one that shows most that none before it showed; when all was shown, anew."""
+    """Yield all samples, each time the one with the most unseen features; start again once all have been seen."""
     left = [(each, features(each)) for each in candidates]
     seen: set[Hashable] = set()
     while left:
@@ -44,12 +44,12 @@ def in_turn(candidates: Iterable[Sample]) -> Iterator[Sample]:
 
 
 def _ease(sample: Sample) -> tuple[bool, float]:
-    """Return what is the larger the easier a sample is to look at: it lies densely, and is of a good size."""
+    """Return a sort key that is larger for samples that are easier to inspect: contiguous and of a good size."""
     return not any(isinstance(each, StoredTensor) and each.stride for each in sample.values()), -_awkward(sample)
 
 
 def _awkward(sample: Sample) -> float:
-    """Return how far a sample is from a good size: one that shows something, and costs little."""
+    """Return how far a sample is from a good size, at which it is informative and cheap."""
     return abs(math.log2(1 + size(sample)) - math.log2(GOOD))
 
 
@@ -59,7 +59,7 @@ def size(sample: Sample) -> int:
 
 
 def features(sample: Sample) -> set[Hashable]:
-    """Return what a sample shows: each argument's value, each tensor's dimensions, whether it is empty or strided."""
+    """Return the features of a sample: each argument's value, each tensor's dimensions, whether empty or strided."""
     found: set[Hashable] = {("positions", len(sample.args)), ("named", tuple(sorted(sample.kwargs)))}
     return found.union(*(_of(place, each) for place, each in (*enumerate(sample.args), *sample.kwargs.items())))
 

@@ -1,4 +1,4 @@
-"""What recorded samples give: expected, and what correct kernels make of them; one in dispute is left out."""
+"""Results of recorded samples: the expected ones and those of correct kernels. Disputed samples are left out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .packing import Packed, same_bits
 
 @dataclass
 class Tally:
-    """What became of samples: which references agreed, what was left out and why."""
+    """What happened to samples: which references agreed, what was left out and why."""
 
     admitted: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -41,16 +41,16 @@ class Subject:
     differentiable: frozenset[str]
 
     def differentiates(self, sample: Sample, dtype: str) -> bool:
-        """Whether a sample has an input to differentiate by, in a dtype in which the operator has gradients."""
+        """Return whether a sample has a differentiable input, in a dtype in which the operator has gradients."""
         return dtype in self.differentiable and any(each.wants_grad(getattr(torch, dtype)) for each in sample.values())
 
 
 class Disputed(ValueError):
-    """A sample that cannot be judged by."""
+    """A sample whose results cannot serve as a reference."""
 
 
 def recorded(subject: Subject, sample: Sample, dtypes: tuple[str, ...], packed: Packed, tally: Tally) -> dict[str, Any]:
-    """Return what is stored of a sample: by dtype its results, and what it shows. Dtypes that do not take it lack."""
+    """Return what is stored for a sample by dtype: results and properties. Unsupported dtypes are missing."""
     found = {dtype: _if_usable(subject, sample, dtype, packed, tally) for dtype in dtypes}
     return {dtype: said for dtype, said in found.items() if said}
 
@@ -61,7 +61,7 @@ def _if_usable(subject: Subject, sample: Sample, dtype: str, packed: Packed, tal
             return _in_dtype(subject, sample, dtype, packed, tally)
     except Disputed as error:
         tally.refused[str(error)] += 1
-    except Exception as error:  # noqa: BLE001 - the CPU does not take this call in this dtype
+    except Exception as error:  # noqa: BLE001 - the CPU does not support this call in this dtype
         tally.refused[f"{dtype}: {type(error).__name__}"] += 1
     return {}
 
@@ -111,7 +111,7 @@ def _computed(operator: Operator, sample: Sample, dtype: str) -> tuple[Results, 
 def gradients_of(
     subject: Subject, sample: Sample, dtype: str, tally: Tally, layouts: tuple[Layout, ...]
 ) -> Results | None:
-    """Return gradients where they exist and agree with differences."""
+    """Return gradients if they exist and agree with finite differences."""
     try:
         results = computed(subject.operator, sample, dtype, layouts, backward=True)
         if all(each is None for each in results.expected):
@@ -127,9 +127,9 @@ def gradients_of(
 
 
 def _shown(subject: Subject, sample: Sample, dtype: str, results: Results) -> Iterator[str]:
-    """Yield what else the CPU does with this sample as it should."""
+    """Yield further properties that the CPU handles correctly for this sample."""
     kind = getattr(torch, dtype)
-    with contextlib.suppress(Exception):  # what the CPU refuses is asked of nobody
+    with contextlib.suppress(Exception):  # what the CPU refuses is not required of devices
         if subject.has_out and _out_works(subject, sample, kind, results):
             yield "out"
     with contextlib.suppress(Exception):
@@ -163,7 +163,7 @@ def _in_place_works(subject: Subject, sample: Sample, kind: torch.dtype, results
     if not isinstance(first, torch.Tensor) or first.shape != results.first.shape or not first.ndim:
         return False
     for target in (first.clone(), steps(surrounded(first))):
-        before = target._version  # noqa: SLF001  (its public name is this one)
+        before = target._version  # noqa: SLF001  (this is its public name)
         returned = subject.in_place(target, *copy.deepcopy(rest), **kwargs)
         grown = target._version > before  # noqa: SLF001
         if returned is not target or not grown or not _near(target, results.first):
@@ -172,7 +172,7 @@ def _in_place_works(subject: Subject, sample: Sample, kind: torch.dtype, results
 
 
 def _packed(results: Results, packed: Packed) -> list[list[int | str | None]]:
-    """Store results, no more of them than needed: see :class:`Recording`."""
+    """Store results, as few as necessary: see :class:`Recording`."""
     expected: list[int | str | None] = [None if each is None else packed.add(each) for each in results.expected]
     reference_runs = [
         [_one(*both, packed) for both in zip(results.expected, each, strict=True)] for each in results.reference_runs
@@ -192,7 +192,7 @@ def _one(expected: torch.Tensor | None, reference_runs: torch.Tensor | None, pac
 
 
 def written(sample: Sample, packed: Packed) -> Mapping[str, Any]:
-    """Return a sample's name and arguments as JSON knows them."""
+    """Return a sample's name and arguments as JSON values."""
 
     def held(source: StoredTensor) -> dict[str, Any]:
         said: dict[str, Any] = {"number": packed.add(source.tensor), "follows": source.follows}
@@ -206,7 +206,7 @@ def written(sample: Sample, packed: Packed) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Let nothing warn: deprecated operators are recorded as well."""
+    """Suppress warnings, as deprecated operators are recorded as well."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

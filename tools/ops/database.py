@@ -1,7 +1,7 @@
 """torch's database of operators (OpInfo): which operators it has, and where each is found.
 
-The only module that imports ``torch.testing._internal``, in a function: it wants packages (the extra ``corpus``)
-that nobody needs who only runs the suite.
+The only module that imports ``torch.testing._internal``, and only inside a function: it needs packages (the extra
+``corpus``) that are not required for running the suite.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pytest_ascend.operators.callables import resolve
 
 from .table import FUNCTIONS, LEFT_OUT, VARIANTS_LEFT_OUT
 
-#: Where an operator of the database is looked for.
+#: Prefixes under which a database operator is looked up.
 _PLACES = ("torch.", "torch.Tensor.", "torch.nn.functional.", "torch.ops.aten.", "")
-#: What the names of the database have before those that everybody uses.
+#: Prefixes of database names that are dropped from the common names.
 _BEFORE = ("nn.functional.", "torch.ops.aten.", "torch.")
 
 
 def opinfo(name: str) -> Any:
-    """Import a module of ``torch.testing._internal``. Raises AscendError where it cannot be imported."""
+    """Import a module of ``torch.testing._internal``. Raise AscendError if it cannot be imported."""
     try:
-        # These modules freeze the flags of torch.backends, which others in this process still set.
+        # These modules freeze the flags of torch.backends, which other code in this process still sets.
         with mock.patch.object(torch.backends.m, "disable_global_flags", int):
             return importlib.import_module(f"torch.testing._internal.{name}")
     except ImportError as error:
@@ -38,7 +38,7 @@ def opinfo(name: str) -> Any:
 
 @functools.cache
 def database() -> dict[str, tuple[Any, ...]]:
-    """Return all variants of each operator, by its name here. Raises AscendError where they cannot be imported."""
+    """Return all variants of each operator, by its name here. Raise AscendError if they cannot be imported."""
     known = opinfo("common_methods_invocations")
     found: dict[str, list[Any]] = {}
     lists = (f"foreach_{kind}_op_db" for kind in ("unary", "binary", "pointwise", "reduce", "other"))
@@ -49,14 +49,14 @@ def database() -> dict[str, tuple[Any, ...]]:
 
 
 def short(name: str) -> str:
-    """Return the name that users know an operator by."""
+    """Return the operator name that users know."""
     for prefix in _BEFORE:
         name = name.removeprefix(prefix)
     return name.removesuffix(".default")
 
 
 def function_name(info: Any) -> str:
-    """Return where an operator is found, as :func:`resolve` takes it. Raises LookupError if it has no public name."""
+    """Return an operator's public path for :func:`resolve`. Raise LookupError if it has no public name."""
     if short(info.name) in FUNCTIONS:
         return FUNCTIONS[short(info.name)]
     for place in _PLACES:
@@ -67,7 +67,7 @@ def function_name(info: Any) -> str:
 
 
 def in_place_name(info: Any) -> str:
-    """Return where the variant is found that changes its first argument, "" where there is none."""
+    """Return the public path of the in-place variant, or "" if there is none."""
     variant = info.inplace_variant
     names = (f"torch.Tensor.{short(info.name)}_", f"torch.{short(info.name)}_")
     return next((name for name in names if variant is not None and _is(name, variant)), "")

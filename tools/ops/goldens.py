@@ -1,4 +1,4 @@
-"""How the goldens of operators are made: in float64 on the CPU, admitted only where a second reference agrees."""
+"""How the goldens of operators are made: in float64 on the CPU, accepted only if a second reference agrees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .scientific import CATALOGUE
 from .second import DEFINITION, NUMPY, Limits, Reference, agreeing, references
 from .table import names
 
-#: Of the catalogue's samples: longer sums and other formulas lose a few digits of float64.
+#: For the catalogue's samples: longer sums and other formulas lose a few digits of float64.
 NARROW: Limits = (1e-11, 1e-13)
 HOW = (
     "each sample of the catalogue, its inputs rounded to the dtype, then computed by torch on the CPU in float64 "
@@ -36,7 +36,7 @@ RECORDED_HOW = (
 
 
 def goldens() -> Iterable[GoldenRecipe]:
-    """Return one recipe for each operator of the catalogue, and for each that is recorded."""
+    """Return one recipe for each operator of the catalogue and for each recorded one."""
     return [
         *(
             GoldenRecipe(
@@ -58,7 +58,7 @@ def goldens() -> Iterable[GoldenRecipe]:
 
 
 def built(store: GoldenStore) -> None:
-    """Write the list of the recorded operators anew: what their goldens say of them."""
+    """Rewrite the list of recorded operators from their goldens."""
     wanted = {replay.PREFIX + name for name in names()}
     found = (store.read(each).meta["entry"] for each in store.ids() if each in wanted)
     save(convert(each, replay.Entry) for each in found)
@@ -76,13 +76,13 @@ def _references(operator: Operator) -> list[Reference]:
 
 
 def admit(operator: Operator, sample: Sample, dtype: str, results: Results) -> None:
-    """Raise AssertionError where there are second references, of other code than the first, and all disagree."""
+    """Raise AssertionError if second references exist, with other code than the first, and all disagree."""
     name = agreeing(operator, sample, dtype, results.expected, _references(operator), NARROW)
     assert name is not None, f"{operator.name}, {dtype}: {sample.name}: the second reference disagrees"
 
 
 def make(operator: Operator) -> Mapping[str, torch.Tensor]:
-    """Compute all results of one operator. Raises AssertionError where two references do not agree."""
+    """Compute all results of one operator. Raise AssertionError if two references do not agree."""
     tensors: dict[str, torch.Tensor] = {}
     for dtype in operator.dtypes:
         for sample in stored_samples(operator, dtype):

@@ -1,4 +1,4 @@
-"""Recording one operator: its samples in every dtype that the CPU takes, with their results, as a golden."""
+"""Recording one operator: its samples in every dtype the CPU supports, with their results, as a golden."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .packing import Packed
 from .samples import KINDS, samples_of
 from .table import WITHOUT_OUT, family
 
-#: What a case is asked of, in this order; the other properties of the catalogue need inputs of its own.
+#: Properties checked for a sample, in this order; the catalogue's other properties need inputs of their own.
 PROPERTIES = ("forward", "special", "layout", "backward", "out", "in-place")
 _ALL = tuple(dtype for held in KINDS.values() for dtype in held)
 
 
 def record(name: str) -> Golden:
-    """Draw samples of an operator, compute what they give, and return its golden. The same bits each time."""
+    """Draw samples of an operator, compute their results, and return the golden; it is reproducible bit for bit."""
     infos = database()[name]
     function = resolve(function_name(infos[0]))
     in_place = in_place_name(infos[0])
@@ -65,7 +65,7 @@ def record(name: str) -> Golden:
 
 
 def _found(subject: Subject, packed: Packed, tally: Tally) -> Iterator[tuple[str, Sample, dict[str, Any]]]:
-    """Yield the dtype a sample was drawn in, the sample, and what was recorded of it in the dtypes that take it.
+    """Yield the dtype in which a sample was drawn, the sample, and its recordings in the dtypes that support it.
 
     One set of inputs serves all dtypes of a kind.
     """
@@ -76,7 +76,7 @@ def _found(subject: Subject, packed: Packed, tally: Tally) -> Iterator[tuple[str
         dtypes = tuple(each for each in held if each in wanted)
         drawn_in = kind if kind in dtypes or not dtypes else dtypes[0]
         for sample in samples_of(subject.operator, subject.infos, getattr(torch, drawn_in), taken) if dtypes else ():
-            # One without tensors says its dtype itself: in a case of another one it would be the same call.
+            # A sample without tensors determines its own dtype: in another dtype's case it would be the same call.
             if found := recorded(subject, sample, dtypes if sample.values() else (drawn_in,), packed, tally):
                 yield drawn_in, sample, found
     for dtype, (at_most, *_) in ALL_BITS.items():
@@ -105,7 +105,7 @@ def _entry(subject: Subject, said: Iterable[Mapping[str, Any]], exactness: str) 
 
 
 def _only_moves(operator: Operator, sample: Sample, dtype: str) -> bool | None:
-    """Whether each element of the result is one of the inputs or a zero; None where the sample cannot show it."""
+    """Return whether each result element is an input element or zero; None if the sample cannot show it."""
     kind = getattr(torch, dtype)
     if not (kind.is_floating_point or kind.is_complex):
         return None
@@ -113,7 +113,7 @@ def _only_moves(operator: Operator, sample: Sample, dtype: str) -> bool | None:
     given = [each.to(torch.complex128).flatten() for each in tensors((args, kwargs))]
     try:
         results = [each.detach() for each in tensors(operator.function(*args, **kwargs))]
-    except Exception:  # noqa: BLE001 - one that fails shows nothing
+    except Exception:  # noqa: BLE001 - a failing call shows nothing
         return False
     known = {0j, *(value for each in given for value in each.tolist())}
     found = (each for each in results if each.is_floating_point() or each.is_complex())

@@ -22,7 +22,7 @@ _INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
 class Packed:
-    """Collects tensors by number."""
+    """A numbered collection of tensors."""
 
     def __init__(self) -> None:
         self.table: list[Row] = []
@@ -31,7 +31,7 @@ class Packed:
         self._known: dict[tuple[Any, ...], int] = {}
 
     def add(self, tensor: torch.Tensor) -> int:
-        """Add a tensor, and return its number; one that is already there keeps its number."""
+        """Add a tensor and return its number; a tensor that is already stored keeps its number."""
         plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
         flat = (torch.view_as_real(plain) if plain.is_complex() else plain).reshape(-1)
         usual = (torch.bool,) if flat.dtype is torch.bool else _FLOATING if flat.is_floating_point() else _INTEGERS
@@ -49,12 +49,12 @@ class Packed:
         return self._known[key]
 
     def arrays(self) -> dict[str, torch.Tensor]:
-        """Return the flat tensors, by the names of their dtypes."""
+        """Return the flat tensors by the names of their dtypes."""
         return {name: torch.cat(parts) for name, parts in self._parts.items()}
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of one dtype and shape hold the same, signs of zeros and of NaN included."""
+    """Return whether two tensors of one dtype and shape are identical, including signs of zeros and NaN."""
     if one.is_complex():
         one, other = torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj())
     same = (one == other) | (one.isnan() & other.isnan())
@@ -73,13 +73,13 @@ NO_ELEMENTS = (0, 0, 0, 0, 0)
 
 
 def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[tuple[str, torch.Tensor]]:
-    """Yield names and tensors to store, as few as possible. Raises ValueError if only some exist."""
+    """Yield names and tensors to store, as few as possible. Raise ValueError if only some exist."""
     for position, (expected, *reference_runs) in enumerate(zip(results.expected, *results.reference_runs, strict=True)):
         name = tensor_name(dtype, part, sample, position)
         existing = [each for each in reference_runs if each is not None]
         if expected is not None and len(existing) == len(reference_runs):
-            # What follows from the rest is left out: where the dtype holds the expected result, only that is stored,
-            # in the dtype; a reference run that is the expected result, rounded once, has no elements, and its dtype.
+            # What can be derived is left out: if the dtype holds the expected result, only that is stored in the dtype;
+            # a reference run equal to the rounded expected result is stored without elements, for its dtype.
             usual, *others = existing
             exact = same(expected, widened(usual))
             yield name, usual if exact else expected
@@ -95,7 +95,7 @@ def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[t
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors are equal, including the sign of zero."""
+    """Return whether two tensors are equal, including the sign of zero."""
     if one.dtype != other.dtype or not torch.equal(one.isnan(), other.isnan()):
         return False
     kept = ~one.isnan()

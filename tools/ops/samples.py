@@ -1,4 +1,4 @@
-"""From the database's samples to recorded ones: tensors in numbers that every dtype of a kind holds, nothing else."""
+"""From the database's samples to recorded ones, whose tensors hold only numbers that every dtype of a kind can hold."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from pytest_ascend.operators.samples import SPECIAL, Sample, StoredTensor, call,
 from .choosing import LARGEST, choose, size
 from .table import NEVER_EMPTY, NEVER_NAN, ONE_TENSOR, REFUSED, TAKEN, WITHOUT_PLACES
 
-#: Gives the numbers to keep in place of those that were drawn.
+#: A function that replaces the drawn numbers by those to keep.
 Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
-#: Candidates that are looked at, of the usual samples and of the reference inputs of each variant.
+#: Number of candidates examined: usual samples, and reference inputs of each variant.
 _USUAL, _REFERENCE = 120, 60
-#: Kinds of dtypes that one set of inputs serves: the dtype they are drawn in, and all that hold them.
+#: Kinds of dtypes that share one set of inputs: the dtype in which they are drawn, and all that hold them.
 KINDS: Mapping[str, tuple[str, ...]] = {
     "float32": ("float32", "float16", "bfloat16", "float64"),
     "complex64": ("complex64",),
@@ -37,20 +37,20 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "uint8": ("uint8",),
     "bool": ("bool",),
 }
-#: Samples of an operator that are kept, by the dtype that they are drawn in.
+#: Number of samples kept per operator, by the dtype in which they are drawn.
 AT_MOST = {torch.float32: 7, torch.complex64: 4, torch.int32: 4, torch.int64: 4}
 _OTHERS = 3
-#: Tensors of a list that are kept: the last, which are the smallest.
+#: Number of tensors of a list that are kept: the last, which are the smallest.
 _LISTED = 5
 _NAME_LENGTH = 100
-#: Infos whose operators promise something of NaN and infinities, element by element or for a sum.
+#: Infos whose operators define their results for NaN and infinities, element by element or for a sum.
 _NONFINITE = ("UnaryUfuncInfo", "BinaryUfuncInfo", "ReductionOpInfo")
 
 
 def samples_of(
     operator: Operator, infos: tuple[Any, ...], drawn_in: torch.dtype, taken: Counter[str]
 ) -> Iterator[Sample]:
-    """Yield the samples to keep of an operator, drawn in a dtype; none has a name that is taken."""
+    """Yield an operator's samples to keep, drawn in a dtype, with names that are not in ``taken``."""
     found: list[Sample] = []
     for info in infos:
         if drawn_in in info.supported_dtypes("cpu"):
@@ -62,7 +62,7 @@ def samples_of(
 
 
 def _kept(operator: Operator, info: Any, drawn_in: torch.dtype, variants: int) -> tuple[Sample, ...]:
-    """Choose among the samples of a variant; where all are large, the smallest of them."""
+    """Choose among the samples of a variant; if all are large, keep the smallest."""
     at_most = AT_MOST.get(drawn_in, _OTHERS)
     share = at_most if variants == 1 else max(2, at_most // variants + 1)
     candidates = list(drawn(operator, info, drawn_in, rounded))
@@ -74,7 +74,7 @@ def _kept(operator: Operator, info: Any, drawn_in: torch.dtype, variants: int) -
 
 
 def is_usable(operator: Operator, drawn_in: torch.dtype, sample: Sample, largest: int) -> bool:
-    """Whether the CPU takes the call, and takes and gives not too much."""
+    """Return whether the CPU supports the call, and its inputs and results are small enough."""
     if size(sample) > largest or _is_left_out(operator.name, sample):
         return False
     try:
@@ -82,12 +82,12 @@ def is_usable(operator: Operator, drawn_in: torch.dtype, sample: Sample, largest
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return sum(each.numel() for each in forward(operator, operator.function, args, kwargs)) <= largest
-    except Exception:  # noqa: BLE001 - whatever it says, it is no sample
+    except Exception:  # noqa: BLE001 - a call that raises is no sample
         return False
 
 
 def _is_left_out(name: str, sample: Sample) -> bool:
-    """Whether a sample shows nothing of a device, or what table.py leaves out."""
+    """Return whether a sample does not test a device, or is left out by table.py."""
     tensors, given = sample.values(), (*sample.args, *sample.kwargs.values())
     if not tensors and not any(isinstance(each, torch.device) for each in given):
         return True
@@ -113,7 +113,7 @@ def _tensors(sample: Sample) -> list[StoredTensor]:
 
 
 def drawn(operator: Operator, info: Any, drawn_in: torch.dtype, change: Change) -> Iterator[Sample]:
-    """Yield what the database has for a variant of an operator, the numbers of its tensors changed."""
+    """Yield the database's samples for a variant of an operator, with the numbers of their tensors changed."""
     number = zlib.crc32(f"ops/opinfo/{operator.name}/{info.variant_test_name}/{drawn_in}".encode())
     torch.manual_seed(number)
     random.seed(number)
@@ -129,14 +129,14 @@ def drawn(operator: Operator, info: Any, drawn_in: torch.dtype, change: Change) 
 
 
 def _asked(samples: Any, drawn_in: torch.dtype, grad: bool) -> Iterator[Any]:
-    """Ask the database; where it stops with an error, what came before is what there is."""
+    """Query the database; if it stops with an error, keep the samples up to then."""
     with contextlib.suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield from samples("cpu", drawn_in, requires_grad=grad)
 
 
 def _sample(given: Any, drawn_in: torch.dtype, change: Change) -> Sample:
-    """Describe a sample. Raises Unwritable where it cannot be written down."""
+    """Describe a sample. Raise Unwritable if it cannot be written down."""
     known: dict[int, StoredTensor] = {}
 
     def stored(leaf: Any) -> Any:
@@ -144,7 +144,7 @@ def _sample(given: Any, drawn_in: torch.dtype, change: Change) -> Sample:
             return leaf
         return known.setdefault(id(leaf), stored_tensor(leaf, drawn_in, change))
 
-    # Of long lists of tensors take only the last, and what belongs to each of them.
+    # Take only the last of long lists of tensors, and of the arguments that belong to each of them.
     long = len(given.input) if isinstance(given.input, list) else 0
 
     def cut(each: Any) -> Any:
@@ -158,12 +158,12 @@ def _sample(given: Any, drawn_in: torch.dtype, change: Change) -> Sample:
     if isinstance(kwargs.get("device"), str):
         kwargs["device"] = torch.device(kwargs["device"])
     write((args, kwargs), lambda _: None)
-    # JSON has no order: what goes through it is sorted, and so are the gradients that belong to it.
+    # JSON objects are unordered: arguments stored in it are sorted, and so are their gradients.
     return replace(call(*args, **kwargs), kwargs=dict(sorted(kwargs.items())))
 
 
 def stored_tensor(tensor: torch.Tensor, drawn_in: torch.dtype, change: Change) -> StoredTensor:
-    """Take a tensor over, its numbers changed where they are of the case's dtype. Raises Unwritable."""
+    """Return a stored copy, with numbers changed if the tensor has the case's dtype. Raise Unwritable."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise Unwritable("a tensor that is not strided")
     plain = tensor.detach().resolve_conj().resolve_neg()
@@ -177,7 +177,7 @@ def stored_tensor(tensor: torch.Tensor, drawn_in: torch.dtype, change: Change) -
 
 
 def rounded(tensor: torch.Tensor) -> torch.Tensor:
-    """Return numbers that bfloat16 and float16 hold, NaN and infinities as they are."""
+    """Return numbers that both bfloat16 and float16 hold; NaN and infinities are unchanged."""
     if tensor.is_complex():
         return torch.view_as_complex(rounded(torch.view_as_real(tensor)).contiguous())
     if not tensor.is_floating_point():
@@ -188,7 +188,7 @@ def rounded(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def named(sample: Sample, taken: Counter[str], suffix: str = "") -> Sample:
-    """Return a short name that no other has."""
+    """Return the sample with a short, unique name."""
     name = sample.name if len(sample.name) <= _NAME_LENGTH else sample.name[: _NAME_LENGTH - 1] + "…"
     name += suffix
     taken[name] += 1

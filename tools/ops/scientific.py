@@ -1,6 +1,6 @@
-"""Second references from NumPy and SciPy: the rows of ``references.txt``, and what takes more than an expression.
+"""Second references from NumPy and SciPy: the rows of ``references.txt``, and those that need more than an expression.
 
-SciPy belongs to the extra ``corpus``: only building goldens imports this.
+SciPy belongs to the extra ``corpus``: it is only imported for building goldens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import scipy.special
 
 
 def herm(x: Any, uplo: str = "L") -> Any:
-    """Return the matrix that one triangle stands for."""
+    """Return the Hermitian matrix represented by one triangle."""
     part = np.tril(x, -1) if uplo == "L" else np.triu(x, 1)
     return (
         part
@@ -76,7 +76,7 @@ def softmax(x: Any, dim: int) -> Any:
 def attention(
     q: Any, k: Any, v: Any, attn_mask: Any = None, is_causal: bool = False, scale: float = 0.0, enable_gqa: bool = False
 ) -> Any:
-    """Attend; a row of which nothing may be seen gives zeros."""
+    """Attend; a fully masked row gives zeros."""
     if enable_gqa:
         k, v = (np.repeat(each, q.shape[-3] // each.shape[-3], axis=-3) for each in (k, v))
     scores = q @ np.swapaxes(k, -1, -2) * (scale or 1 / math.sqrt(q.shape[-1]))
@@ -114,6 +114,6 @@ def _read() -> dict[str, dict[str, Callable[..., Any]]]:
     return found
 
 
-#: By the name of the operator: of the catalogue, and of those that are recorded.
+#: Functions by operator name: for the catalogue, and for recorded operators.
 _ROWS = _read()
 CATALOGUE, RECORDED = _ROWS["catalogue"], _ROWS["recorded"]

@@ -1,6 +1,6 @@
 """Second references: the database's own (NumPy, SciPy), or torch's definition in terms of simpler operators.
 
-Gradients are held against differences: a directional one in float64, from two calls forward.
+Gradients are compared with finite differences: a directional one in float64, from two forward calls.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .table import DECOMPOSED, FIRST_RESULT
 
 #: A kind of second reference, and a function of tensors.
 Reference: TypeAlias = tuple[str, Callable[..., Any]]
-#: How far two results in float64 may differ, relatively and absolutely.
+#: Largest relative and absolute difference between two results in float64.
 Limits: TypeAlias = tuple[float, float]
-#: Both compute in float64, by other formulas and in another order.
+#: Both compute in float64, with other formulas and in another order.
 WIDE: Limits = (1e-8, 1e-10)
-#: A central difference loses two thirds of the digits, and rounds where the function is steep.
+#: A central difference loses two thirds of the digits, and is inaccurate where the function is steep.
 STEP, NEAR = 1e-6, 1e-4
 
 NUMPY, DEFINITION, NONE = "NumPy or SciPy", "torch's definition by simpler operators", ""
@@ -38,7 +38,7 @@ NUMPY, DEFINITION, NONE = "NumPy or SciPy", "torch's definition by simpler opera
 def agreeing(
     operator: Operator, sample: Sample, dtype: str, expected: Tensors, known: Iterable[Reference], limits: Limits = WIDE
 ) -> str | None:
-    """Name the second reference that says the same; "" where there is none, None where all that there are differ."""
+    """Return the name of a second reference that agrees, "" if there is none, or None if all of them differ."""
     asked = False
     for name, function in known:
         found = _called(function, operator, sample, dtype)
@@ -54,7 +54,7 @@ def agreeing(
 def references(
     operator: Operator, infos: tuple[Any, ...], arrays: Mapping[str, Callable[..., Any]] = RECORDED
 ) -> Iterator[Reference]:
-    """Yield what an operator can be compared with: a function of ``arrays``, what the database has, a definition."""
+    """Yield an operator's second references: a function of ``arrays``, the database's own, a definition."""
     if operator.name in arrays:
         function = arrays[operator.name]
 
@@ -63,7 +63,7 @@ def references(
             return function(*given, **named)
 
         yield NUMPY, call
-    is_own = operator.name in DECOMPOSED  # it gives something else than torch's function of that name
+    is_own = operator.name in DECOMPOSED  # its result differs from that of torch's function of that name
     for info in infos[:1]:
         if operator.name.startswith("_foreach_") and info.ref is not None:
             yield DEFINITION, _one_by_one(info.ref)
@@ -74,7 +74,7 @@ def references(
 
 
 def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what an operator on lists means: the same for each of their tensors."""
+    """Return an operator on lists that applies the function to each of their tensors."""
 
     def call(first: Any, *rest: Any, **named: Any) -> Any:
         def at(place: int, each: Any) -> Any:
@@ -99,7 +99,7 @@ def _by_numpy(info: Any) -> Callable[..., Any]:
 
 
 def _called(function: Callable[..., Any], operator: Operator, sample: Sample, dtype: str) -> list[torch.Tensor] | None:
-    """Call a reference with float64; None where it does not take this call, or gives something else than tensors."""
+    """Call a reference in float64; return None if it does not support this call, or does not return tensors."""
     args, kwargs = on_tensors(widened, sample.arguments(operator.name, getattr(torch, dtype)))
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"), numbers_in_float64():
@@ -108,7 +108,7 @@ def _called(function: Callable[..., Any], operator: Operator, sample: Sample, dt
             found = found if isinstance(found, list | tuple) else [found]
             found = [x.detach() if isinstance(x, torch.Tensor) else torch.as_tensor(np.array(x)) for x in found]
             return found[:1] if operator.name in FIRST_RESULT else found
-    except Exception:  # noqa: BLE001 - whatever it says, it is no reference for this call
+    except Exception:  # noqa: BLE001 - whatever it raises, it is no reference for this call
         return None
 
 
@@ -121,7 +121,7 @@ def _close(one: torch.Tensor | None, other: torch.Tensor, limits: Limits) -> boo
 
 
 def gradient_agrees(operator: Operator, sample: Sample, dtype: str, expected: Tensors) -> bool:
-    """Whether gradients agree with a central difference of the forward call, in one direction of all inputs."""
+    """Return whether gradients agree with a central difference of the forward call, in one direction of all inputs."""
     kind = getattr(torch, dtype)
     args, kwargs = on_tensors(widened, sample.arguments(operator.name, kind))
     leaves = with_grad(sample, (args, kwargs), kind)
@@ -133,7 +133,7 @@ def gradient_agrees(operator: Operator, sample: Sample, dtype: str, expected: Te
     by_gradient = sum(_inner(each, way) for each, way in pairs if each is not None)
 
     def beside(step: float) -> float:
-        """Call at a point beside, and return the product with the gradient of the output."""
+        """Call at a shifted point, and return the product with the incoming gradient."""
         usual = [each.detach().clone() for each in leaves]
         with torch.no_grad():
             for leaf, way in zip(leaves, ways, strict=True):
