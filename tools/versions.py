@@ -14,8 +14,8 @@ The board of third-party tests is on the same page; a file's new results replace
 ``tools/foreign/set_aside.json`` lists tests that are proven to be faulty themselves, each with its proof.
 
 For each version: whether it starts, which backend runs its operators (the census), outcomes of the cases of a level,
-and of training two models. An environment takes 5 GB where the registry has only
-torch with CUDA, and minutes to install. Needs uv.
+and of training two models. An environment takes 5 GB where the registry has only torch with CUDA, and minutes to
+install. Needs uv.
 """
 
 from __future__ import annotations

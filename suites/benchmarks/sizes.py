@@ -33,7 +33,7 @@ def sizes_of(device: Device) -> Sizes:
 
 
 def preparations(device: Device, needed_bytes: int, wanted: int) -> int:
-    """Return how often work may be prepared: as ``wanted``, or in half of the memory. Raises NotImplementedError."""
+    """Return how often to prepare work: ``wanted``, or what half the memory holds; or raise NotImplementedError."""
     if device.torch_device().type == "cpu":  # the host has no limit
         return wanted
     free = free_bytes(device.torch_device())

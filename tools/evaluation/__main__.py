@@ -1,4 +1,4 @@
-"""Evaluations of pytest-ascend itself: what its judge, suites and runner notice, reject by mistake, and cost."""
+"""Evaluations of pytest-ascend itself: what its judge, suites and runner detect, reject wrongly, and cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import import_module
 
 import click
 
-#: Evaluation: its module, whether it runs on the emulated device of this process, and what it measures.
+#: Evaluation: its module, whether it runs on the emulated device in this process, and what it measures.
 EVALUATIONS = {
     "judge": ("judge", False, "The judge beside others: correct results rejected, faults seen, time."),
     "accused": ("accused", True, "False alarms on functions and models, by device and mode."),
@@ -29,14 +29,14 @@ EVALUATIONS = {
 
 
 class _Commands(click.Group):
-    """Imports an evaluation when it is called: most load torch, some after the emulated device."""
+    """A group that imports an evaluation when it is called: most load torch, some after the emulated device."""
 
     def list_commands(self, _: click.Context) -> list[str]:
         """Return the names."""
         return list(EVALUATIONS)
 
     def get_command(self, _: click.Context, name: str) -> click.Command | None:
-        """Return an evaluation's command, on its device."""
+        """Return an evaluation's command, with its device set up."""
         if name not in EVALUATIONS:
             return None
         module, is_emulated, _ = EVALUATIONS[name]

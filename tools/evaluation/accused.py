@@ -1,11 +1,10 @@
 """False alarms of the judge on correct devices: functions and whole models, with gradients, in four modes.
 
-Each function of torch's database and each architecture is judged as ``precision_compare.module`` does, architectures
+Each function of torch's database and each architecture is judged as by ``precision_compare.module``, architectures
 also layer by layer. Devices are ``cpu`` (the CPU judged by itself), and the emulated one with the numerics ``exact``
-and ``chip:SEED``. Errors are then planted into what one of the devices gave. Needs the extras models and corpus.
+and ``chip:SEED``. Errors are then planted in the results of one device. Needs the extras models and corpus.
 
-Results are added to the file ``--results`` as they come: a run that was stopped goes on where it was, by the same
-command.
+Results are appended to the file ``--results``: the same command resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ from .support import lines_of, show, table
 
 DEVICES = ("cpu", "exact", *(f"chip:{seed}" for seed in range(1, 6)))
 MODES = ("float32", "bfloat16", "float16", "autocast")
-#: Sizes of planted errors, as multiples of the reference runs' error, and where they are planted.
+#: Sizes of planted errors as multiples of the reference runs' error, and where they are planted.
 SIZES, PLACES = (1.5, 2.0, 3.0, 4.0), ("one element", "everywhere")
-#: Tensors of each model into which errors are planted.
+#: Number of tensors of each model in which errors are planted.
 SPOILT = 6
 KINDS = ("functions", "models")
 
 
 def switch(device: str) -> str:
-    """Let the emulated device compute with other numerics, and return the type of a device."""
+    """Switch the emulated device to other numerics, and return the torch device type."""
     if device == "cpu":
         return "cpu"
     os.environ[choices.NUMERICS] = device
@@ -64,7 +63,7 @@ def function_of(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
 
     class Function(torch.nn.Module):
         def forward(self, first: Any, *others: Any) -> Any:
-            """Call it, for its first result."""
+            """Call the function and return its first result."""
             args = list(sample.args)
             for place, tensor in zip(places, others, strict=True):
                 args[place] = tensor
@@ -83,7 +82,7 @@ def architectures() -> dict[str, Any]:
 def made(unit: str, mode: str) -> tuple[Any, Any, Any, Any]:
     """Return a module, its inputs and keywords in the dtype of a mode, and the dtype of its autocast.
 
-    Its weights and inputs are the same each time.
+    Weights and inputs are reproducible.
     """
     torch.manual_seed(0)
     inputs, given = (), {}
@@ -108,7 +107,7 @@ def made(unit: str, mode: str) -> tuple[Any, Any, Any, Any]:
 
 
 def _input(wanted: Any, others: Mapping[str, Any]) -> torch.Tensor:
-    """Return ``normal SIZES``, ``words SIZES`` (tokens), ``= NAME`` (as another input), or the numbers listed."""
+    """Return ``normal SIZES``, ``words SIZES`` (tokens), ``= NAME`` (a copy of another input), or listed numbers."""
     if not isinstance(wanted, str):
         return torch.tensor(wanted)
     kind, *sizes = wanted.split()
@@ -119,7 +118,7 @@ def _input(wanted: Any, others: Mapping[str, Any]) -> torch.Tensor:
 
 
 def judged(kind: str, unit: str) -> Iterator[dict[str, Any]]:
-    """Yield what is found on each device in each mode; errors are planted on one of the emulated ones, by name."""
+    """Yield results on each device in each mode; errors are planted on one emulated device, chosen by name."""
     try:
         made(unit, MODES[0])
     except ValueError as error:
@@ -147,7 +146,7 @@ def judged(kind: str, unit: str) -> Iterator[dict[str, Any]]:
 
 
 def _module(model: Any, args: Any, given: Any, kind: str, autocast: Any, *, spoils: bool) -> Iterator[dict[str, Any]]:
-    """Judge outputs and gradients as ``precision_compare.module`` does: where CANN has another formula, by that."""
+    """Judge outputs and gradients as by ``precision_compare.module``; use CANN's own formulas where they differ."""
     where = torch.device(kind)
     both = ModuleResults.of(model, args, given, where, autocast)
     found = _accusation(both.judged())
@@ -165,12 +164,12 @@ def _module(model: Any, args: Any, given: Any, kind: str, autocast: Any, *, spoi
 
 
 def planted(actual: Any, expected: Any) -> Iterator[dict[str, Any]]:
-    """Yield, for errors of each size and place, whether they were seen.
+    """Yield, for errors of each size and place, whether they were detected.
 
-    The reference error is the largest that the device, or one of eight reference runs, has in the tensor, and no less
-    than a unit in the last place of its largest value. Its largest element is given an error of more than so many times
-    as much; or every element a normal error of so many times the reference root mean square, which is no less than 0.6
-    of that unit.
+    The reference error is the largest error of the device and eight reference runs in the tensor, at least one ulp of
+    its largest value. That largest element gets an error slightly above ``size`` times the reference error;
+    alternatively every element gets a normally distributed error of ``size`` times the reference root mean square,
+    which is at least 0.6 ulp.
     """
 
     exact = plain(expected).double()
@@ -200,7 +199,7 @@ def planted(actual: Any, expected: Any) -> Iterator[dict[str, Any]]:
 
 
 def _accusation(verdicts: Iterable[Any]) -> dict[str, Any]:
-    """Return whether something is accused, and what."""
+    """Return whether anything is rejected, and what."""
     wrong = [leaf for verdict in verdicts for leaf in (verdict.leaves or (verdict,)) if not leaf.agrees]
     return {"accused": bool(wrong), "said": "; ".join(f"{each.path}: {each.headline}" for each in wrong)[:600]}
 
@@ -209,8 +208,8 @@ def _accusation(verdicts: Iterable[Any]) -> dict[str, Any]:
 
 
 def units(kinds: tuple[str, ...], sample: int, seed: int) -> list[tuple[str, str]]:
-    """Return kind and name of what is judged: every architecture, and so many functions (0: all), in a random order."""
-    chance = random.Random(seed)  # noqa: S311 - no secret
+    """Return kind and name of the units to judge: every architecture, and ``sample`` functions (0: all), shuffled."""
+    chance = random.Random(seed)  # noqa: S311 - not for security
     functions = [name for name, infos in database().items() if infos[0].supports_autograd and "foreach" not in name]
     chance.shuffle(functions)
     names = {"functions": functions[: sample or None], "models": list(architectures())}
@@ -220,7 +219,7 @@ def units(kinds: tuple[str, ...], sample: int, seed: int) -> list[tuple[str, str
 
 
 def judge(wanted: list[tuple[str, str]], file: Path) -> None:
-    """Judge what is left on each device."""
+    """Judge the remaining units on each device."""
     known = {(row["set"], row["unit"]) for row in lines_of(file)}
     torch.set_num_threads(1)
     torch.npu.conv.allow_hf32 = torch.npu.matmul.allow_hf32 = False  # as the plugin sets them
@@ -233,7 +232,7 @@ def judge(wanted: list[tuple[str, str]], file: Path) -> None:
 
 
 def tables(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines of the page: accused by device and mode, then the share of planted errors that was seen."""
+    """Yield the lines of the page: rejections by device and mode, then the share of planted errors detected."""
     rejected = [row["accused"] for row in rows if "accused" in row]
     judged_rows = [row for row in rows if row["what"] != "left out"]
     counts = {name: len({row["unit"] for row in judged_rows if row["set"] == name}) for name in KINDS}
@@ -274,7 +273,7 @@ def _share(seen: int, missed: int) -> str:
 @click.option("--known", is_flag=True, help="Judge nothing more: show what the results hold.")
 @click.option("--write", "is_written", is_flag=True, help="Put the tables into docs/evaluation/judge.md.")
 def main(*, sets: tuple[str, ...], sample: int, seed: int, results: Path, known: bool, is_written: bool) -> None:
-    """Measure, print, and write where asked to."""
+    """Measure, print, and write if requested."""
     if not known:
         judge(units(sets, sample, seed), results)
     rows = lines_of(results)

@@ -1,4 +1,4 @@
-"""Cases that accept a wrong result made of the device's right one: zeros, an input, one element, a shuffled result.
+"""Cases that accept a wrong result derived from the device's right one: zeros, an input, one element, a shuffle.
 
 Every selected case plants its canaries, whatever the level; ``-p tools.evaluation.blind`` does the same in any run.
 """

@@ -1,7 +1,7 @@
-"""Faults that no single kernel has, by class: how many of them the suites that could see each one notice, by level.
+"""Faults that no single kernel has, by class: how many are detected by the suites that could see them, by level.
 
-A fault counts that a call made without the suites shows (``tests/meta/shown_by_class.py``). Cases that fail without a
-fault are left out.
+A fault counts if a call outside the suites shows it (``tests/meta/shown_by_class.py``). Cases that fail without a fault
+are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .support import show, table
 @click.option("--class", "chosen", multiple=True, type=click.Choice(list(CASES)), help="Plant faults of these only.")
 @click.option("--write", "is_written", is_flag=True, help="Put the table into docs/evaluation/operators.md.")
 def main(chosen: tuple[str, ...], *, is_written: bool) -> None:
-    """Plant each fault in a fork of its own, smoke's cases first, and print the share that was seen."""
+    """Plant each fault in a forked process, run smoke's cases first, and print the share detected."""
     rows, every = [], list(manifest.load(folder("suites")))
     for name in chosen or CASES:
         faults, levels = faults_of(name) | more_of(name), cases_of(name, every)

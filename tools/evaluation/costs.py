@@ -1,4 +1,4 @@
-"""What pytest-ascend costs: calls beside the same ones made bare, pages beside what is promised of them."""
+"""What pytest-ascend costs: cases compared with bare calls, and pages compared with their promised limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Return all memory that a tensor lies in, which is what has to be copied."""
+    """Return the whole storage of a tensor, which is what has to be copied."""
     return tensor.detach().as_strided((tensor.untyped_storage().nbytes() // tensor.element_size(),), (1,), 0)
 
 
@@ -40,7 +40,7 @@ def _placed(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def _noted(function: Callable[..., Any], calls: list[tuple[Callable[..., Any], Any]]) -> Callable[..., Any]:
-    """Return a function that notes its calls on a device, where taken, with tensors on the CPU in the same strides."""
+    """Return a function that records its successful calls on a device, with arguments copied to the CPU as laid out."""
     from pytest_ascend.operators.calling import on_tensors, tensors
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -55,7 +55,7 @@ def _noted(function: Callable[..., Any], calls: list[tuple[Callable[..., Any], A
 
 
 def _bare(function: Callable[..., Any], given: Any, device: torch.device) -> Callable[[], None]:
-    """Return a call without anything around it: copies, both sides, and the results brought back."""
+    """Return a bare call: copies to the device, calls on both sides, and results copied back."""
     from pytest_ascend.operators.calling import on_tensors, tensors
 
     copied, there = [_memory(each) for each in tensors(given)], on_tensors(lambda each: _placed(each, device), given)
@@ -84,10 +84,10 @@ def _bare(function: Callable[..., Any], given: Any, device: torch.device) -> Cal
 @click.option("--every", default=40, show_default=True, help="Take one of so many cases of level standard.")
 @click.option("--rounds", default=7, show_default=True, help="Rounds, of which the fastest counts.")
 def calls(every: int, rounds: int) -> None:
-    """Compare cases of operators with their calls made bare, on one thread; exit with 1 above three times as long.
+    """Compare operator cases with bare calls, on one thread; exit with 1 if they take more than three times as long.
 
-    Bare is a call on the device and on the CPU, in the same dtypes and strides, with the copies to the device and back.
-    The case is all that its test does, once its golden is read: inputs, stored results, the watch for fallbacks, the
+    A bare call runs on the device and on the CPU, in the same dtypes and strides, with copies to the device and back.
+    A case includes all that its test does once its golden is read: inputs, stored results, fallback detection, the
     judge.
     """
     emulator.activate()
@@ -95,7 +95,7 @@ def calls(every: int, rounds: int) -> None:
     from tests.meta.kernel_cases import STANDARD, complaint, emulated
 
     cases, sums = STANDARD[::every], dict[str, list[float]]()
-    gc.freeze()  # as it is in the processes of a run: what was imported is not looked at again and again
+    gc.freeze()  # as in the worker processes of a run: imported objects are not scanned again and again
     for case in cases:
         noted: list[tuple[Callable[..., Any], Any]] = []
         subject = emulated(case)
@@ -123,7 +123,7 @@ def calls(every: int, rounds: int) -> None:
 
 # --- pages ---
 
-#: Watches from the beginning for work that keeps a page from answering for more than 50 ms.
+#: Records, from the start, tasks that block the page for more than 50 ms.
 _LONG_TASKS = """
 window.longTasks = [];
 new PerformanceObserver((list) => window.longTasks.push(...list.getEntries().map((each) => each.duration)))
@@ -133,7 +133,7 @@ _FOUND = "() => /^\\d+ of/.test(document.querySelector('#found').textContent)"
 
 
 def _in_the_browser(page: Path) -> Iterator[tuple[str, float, float, str]]:
-    """Measure what opening a page from its file costs a running browser; nothing where there is none."""
+    """Measure what opening a page from a file costs a running browser; yield nothing without a browser."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         return
@@ -164,7 +164,7 @@ def _in_the_browser(page: Path) -> Iterator[tuple[str, float, float, str]]:
 @main.command()
 @click.option("--full", is_flag=True, help="22,000 cases and 200 runs; a tenth and a twentieth otherwise.")
 def pages(*, full: bool) -> None:
-    """Make and open the page of a synthetic run, and a matrix of runs; exit with 1 where a promise is not kept."""
+    """Make and open the page of a synthetic run, and a matrix of runs; exit with 1 if a promised limit is exceeded."""
     from pytest_ascend.page import html
     from pytest_ascend.page.matrix import render_matrix, scan
     from pytest_ascend.runlog.writing import read
@@ -172,7 +172,7 @@ def pages(*, full: bool) -> None:
     from tests.unit.runlog import synthetic
 
     count, runs = (22_000, 200) if full else (2_200, 10)
-    outcomes, os.fsync = ["passed"] * 40 + list(ORDER), lambda _: None  # nobody waits for the disk
+    outcomes, os.fsync = ["passed"] * 40 + list(ORDER), lambda _: None  # no waiting for the disk
     figures: list[tuple[str, float, float, str]] = []
 
     def timed(name: str, promised: float, work: Callable[[], str]) -> str:
@@ -184,7 +184,7 @@ def pages(*, full: bool) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         cases, logs = synthetic.op_cases(count), [Path(folder, f"{number}", "run.jsonl") for number in range(4)]
-        for number, log in enumerate(logs):  # the runs of the matrix take turns with them
+        for number, log in enumerate(logs):  # the matrix cycles through them
             synthetic.write_log(log, cases, outcomes=outcomes[number:], stack=synthetic.HARDWARE)
         page = Path(folder, "page.html")
         page.write_text(timed("page from its log", 6.6, lambda: html.render(summarise(read(logs[0])))), "utf-8")

@@ -1,7 +1,7 @@
-"""Run cases on faulty devices and on correct ones that are not the CPU: what is noticed, and what is falsely rejected.
+"""Run cases on faulty devices and on correct ones that are not the CPU: which faults are detected, what fails wrongly.
 
 Arguments after ``--`` go to ``pytest --ascend``: files, ``-k``, ``--ascend-level``, ``--ascend-ranks``. Each device
-gets a run of its own. Exits with 1 where a fault is not noticed, or a correct device fails a case:
+gets a run of its own. Exits with 1 if a fault is not detected, or a correct device fails a case:
 
     python -m tools.evaluation devices --hccl -- suites/distributed -k collective --ascend-ranks=3
     python -m tools.evaluation devices --chips 200 -- suites/distributed --ascend-ranks=4
@@ -19,7 +19,7 @@ import click
 
 from .support import run_suite
 
-#: HCCL's faults that need a setting to be faults; and those that end a rank.
+#: HCCL faults that need a setting to have an effect; and faults that end a rank.
 SETTINGS = {"ranks-differ": ":rank=1", "at-random": ":rate=0.5"}
 ENDS = ("slow", "crash", "kill", "hang")
 
@@ -32,7 +32,7 @@ def _copied_densely(correct: Any) -> Any:
     return copy
 
 
-#: Of operators that torch_npu calls around a collective: it divides a sum for a mean, and copies what is strided.
+#: Faults in operators that torch_npu calls around a collective: dividing a sum for a mean, and copying strided tensors.
 AVERAGE_NOT_DIVIDED = {"aclnnInplaceDivs": lambda _: lambda *_: None}
 COPY_IGNORES_STRIDES = {"aclnnInplaceCopy": _copied_densely}
 

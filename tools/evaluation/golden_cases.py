@@ -1,6 +1,6 @@
-"""Runs CANN's goldens: ``python golden_cases.py FOLDER`` carries out FOLDER/jobs.json, each job in a child of its own.
+"""Runs CANN's goldens: ``python golden_cases.py FOLDER`` runs FOLDER/jobs.json, each job in a child process.
 
-A job names a golden and its cases. Inputs and results are written as ID.N.pt, what the golden raised as ID.json.
+A job names a golden and its cases. Inputs and results are written as ID.N.pt, exceptions of the golden as ID.json.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-#: The most elements of a case's tensors, above which its sizes are made smaller; seconds for all cases of a golden.
+#: Maximum elements of a case's tensors, above which its sizes are reduced; seconds for all cases of a golden.
 MOST, LIMIT_S = 20_000, 120
 FLOATS = ("float32", "float16", "bfloat16")
 _SHORT = {"float": "float32", "fp32": "float32", "half": "float16", "fp16": "float16", "double": "float64"}
@@ -45,7 +45,7 @@ def _value(text: Any) -> Any:
 
 
 def _tensor(rng: Any, shape: Any, dtype: Any, spread: Any) -> Any:
-    """Return values between two limits, and now and then one of those that follow them; a list for several shapes."""
+    """Return values between two limits, sometimes one of those listed after them; a list for several shapes."""
     if shape is None or dtype is None:
         return None
     if shape and isinstance(shape[0], (list, tuple)):
@@ -78,9 +78,9 @@ def _count(shapes: Any) -> int:
 
 
 def _case(texts: Mapping[str, str]) -> Row:
-    """Return a case with shapes, a dtype for each of them, and attributes, whatever the columns are named.
+    """Return a case with shapes, a dtype for each of them, and attributes, whatever the columns are called.
 
-    Large sizes are small ones, in shapes and attributes; a multiple stays a multiple.
+    Large sizes are reduced, in shapes and attributes; multiples remain multiples.
     """
     row = {name: _value(text) for name, text in texts.items()}
     shapes = next((row[each] for each in _SHAPES if row.get(each) is not None), ())
@@ -100,7 +100,7 @@ def _case(texts: Mapping[str, str]) -> Row:
 
 
 def _cases(rows: Sequence[Row], calls: int) -> Iterator[Row]:
-    """Yield cases with seeds: rows from all over the files, then the same with another floating dtype."""
+    """Yield cases with seeds: rows from all over the files, then the same with other floating dtypes."""
     chosen = [_case(row) for row in rows[:: max(1, len(rows) // (2 * calls))]]
     for again in range(1 + 3 * calls // max(1, len(chosen))):
         for place, row in enumerate(chosen):
@@ -112,9 +112,9 @@ def _cases(rows: Sequence[Row], calls: int) -> Iterator[Row]:
 
 
 def _inputs(names: Sequence[str], generator: Any, row: Row) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
-    """Return the values of a case's tensors, its attributes, and what a golden is told besides."""
+    """Return the values of a case's tensors, its attributes, and further arguments of a golden."""
     rng = np.random.default_rng(row["seed"])
-    np.random.seed(row["seed"])  # what their generators use
+    np.random.seed(row["seed"])  # the generators use it
     attributes, values = dict(row["attributes"]), []
     for i, shape in enumerate(row["input_shapes"]):
         dtype = _at(row["input_dtypes"], i)
@@ -137,9 +137,9 @@ def _inputs(names: Sequence[str], generator: Any, row: Row) -> tuple[list[Any], 
 
 
 def _kept(value: Any) -> Any:
-    """Return arrays as tensors, bit for bit, and of all else what a file of tensors can have.
+    """Return arrays as tensors, bit for bit, and other values as far as a file of tensors can hold them.
 
-    Raises AttributeError for a dtype that torch does not have.
+    Raise AttributeError for a dtype that torch lacks.
     """
     if isinstance(value, (np.ndarray, np.generic)):
         whole, dtype = np.array(value, order="C"), getattr(torch, value.dtype.name)
@@ -189,7 +189,7 @@ def _run(job: Mapping[str, Any], folder: Path) -> None:
             said["given"] = {name: given[name] for name in dict.fromkeys([*inputs, *given])}
             said |= {"dtypes": _kept(row["output_dtypes"]), "shapes": _kept(row.get("output_shapes"))}
             said["defaults"] = [name for name in defaults if name not in row["attributes"]]
-            torch.save(said, folder / "half")  # which a process leaves that is killed while it saves
+            torch.save(said, folder / "half")  # a process killed while saving leaves only this
         except Exception as error:  # noqa: BLE001  (counts against the golden; files have no int4)
             errors[f"{type(error).__name__}: {error}"[:160]] += 1
             continue
@@ -201,9 +201,9 @@ def _run(job: Mapping[str, Any], folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """Run the jobs one after another, each in a child with a deadline."""
+    """Run the jobs one after another, each in a child process with a deadline."""
     torch.set_num_threads(1)
-    with contextlib.suppress(ImportError):  # once, for the many goldens that are TensorFlow's
+    with contextlib.suppress(ImportError):  # once, for the many goldens that use TensorFlow
         import tensorflow as tf  # noqa: F401
     for job in json.loads((folder / "jobs.json").read_text(encoding="utf-8")):
         if not (child := os.fork()):

@@ -1,16 +1,16 @@
-"""CANN's goldens as a second oracle: what each emulated kernel gives beside what its makers say that it must compute.
+"""CANN's goldens as a second oracle: each emulated kernel is compared with the result its makers define.
 
     python -m tools.evaluation goldens ops-math=CHECKOUT ops-nn=CHECKOUT ops-cv=CHECKOUT
 
-Each CHECKOUT is a git repository of CANN's operators, read at its HEAD. Its goldens, generators of inputs and files of
-cases are extracted to a temporary folder and run in processes of their own (``golden_cases.py``), which see neither
-torch_npu nor this project; nothing of them is kept. A golden's cases are those of its files, large ones with smaller
-sizes of the same relations; where there are fewer than ``--calls``, again in other dtypes and with other seeds. CANN's
-functions are called as C programs call them, so that the same command judges a real NPU.
+Each CHECKOUT is a git repository of CANN's operators, read at its HEAD. Its goldens, input generators and case files
+are extracted to a temporary folder and run in separate processes (``golden_cases.py``), which import neither
+torch_npu nor this project; nothing of them is kept. A golden's cases are those of its files, large ones with reduced
+sizes in the same ratios; if there are fewer than ``--calls``, also in other dtypes and with other seeds. CANN's
+functions are called as from C programs, so that the same command can judge a real NPU.
 
-``goldens.json`` says what names do not: ``calls``, how to call functions of CANN with the parameters of a golden
-(``->`` says which results ``made`` has for it, and ``1/0`` is a case that a function does not have); ``cases`` where
-there are no files, or none that can be asked; ``notes``, who is right where both differ, with the source.
+``goldens.json`` has what names do not tell: ``calls``, how to call functions of CANN with the parameters of a golden
+(``->`` selects the results in ``made``, and ``1/0`` marks a case that a function does not support); ``cases`` where
+there are no usable files; ``notes``, which side is right where both differ, with the source.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"
 KERNELS = {kernel.name: kernel.signature for kernel in all_kernels()}
 NAMED = {kernel.name.lower(): kernel for kernel in all_named()}
 CODES = {dtype: code for code, dtype in DTYPES.items()}
-#: What rounding may change, by dtype: a share of the number itself, a 64th of it of the mean, and an amount.
+#: Allowed rounding difference by dtype: a relative one, a 64th of it relative to the mean, and an absolute one.
 ROOM = {torch.float32: (2**-14, 1e-7), torch.complex64: (2**-14, 1e-7), torch.float16: (2**-9, 2e-6)}
 _T = torch.Tensor
 _NULL = ctypes.c_void_p(None)
@@ -58,7 +58,7 @@ _SCALARS = ((bool, 12, ctypes.c_bool), (int, 9, ctypes.c_int64), (float, 11, cty
 
 
 class Cann:
-    """CANN's functions, called as a C program does: on the emulated device, or on an NPU."""
+    """CANN's functions, called as from a C program, on the emulated device or on an NPU."""
 
     def __init__(self) -> None:
         self.base, self.ops, self.runtime = map(ctypes.CDLL, ("libnnopbase.so", "libopapi.so", "libascendcl.so"))
@@ -77,7 +77,7 @@ class Cann:
         return self.kept[-1]
 
     def argument(self, kind: str, value: Any) -> Any:  # noqa: PLR0911
-        """Return a value as C passes it, in a type of the declaration of a function."""
+        """Return a value as C passes it, in the type that a function declares."""
         if kind in ("TensorList", "ScalarList"):
             values = [value] if isinstance(value, _T) and kind == "TensorList" else [] if value is None else value
             items = [self.argument(kind.removesuffix("List"), each) for each in values]
@@ -102,7 +102,7 @@ class Cann:
         return getattr(ctypes, f"c_{'int32' if kind == 'dtype' else kind}")(value or 0)
 
     def call(self, name: str, arguments: Sequence[tuple[str, Any]]) -> tuple[int, str]:
-        """Call both phases of a function; returns the code of its error (0) and CANN's message."""
+        """Call both phases of a function; return its error code (0 for none) and CANN's message."""
         self.kept = []
         given = [self.argument(kind, value) for kind, value in arguments]
         size, executor = ctypes.c_uint64(0), ctypes.c_void_p(None)
@@ -113,10 +113,10 @@ class Cann:
         return code, (self.runtime.aclGetRecentErrMsg() or b"").decode(errors="replace")
 
 
-# From the parameters of a golden to the inputs of a function.
+# Mapping the parameters of a golden to the inputs of a function.
 
 _SAME = {**dict.fromkeys(("axis", "axes", "dims", "dimension"), "dim"), "keepdims": "keepdim", "eps": "epsilon"}
-#: What a function of CANN has more than a golden: the values at which it does nothing.
+#: Additional parameters of CANN's functions, with the values at which they have no effect.
 _NEUTRAL = {"alpha": 1, "cube": 0, "dtype": None, "rounding": 0}
 
 
@@ -135,7 +135,7 @@ def _pairs(value: Any) -> Any:
     return numbers if isinstance(numbers[0], list) else [numbers[i : i + 2] for i in range(0, len(numbers), 2)]
 
 
-#: What ``calls`` may use.
+#: Names that ``calls`` may use.
 WORDS: dict[str, Any] = {
     "torch": torch,
     "one": _one,
@@ -155,7 +155,7 @@ def _plain(name: str) -> str:
 
 
 def bound(signature: Signature, given: Mapping[str, Any]) -> list[Any]:
-    """Return the inputs of a function: tensors in order, others by name. Raises LookupError if they do not fit."""
+    """Return the inputs of a function: tensors in order, others by name. Raise LookupError if they do not fit."""
     tensors = [name for name, each in given.items() if isinstance(each[0] if isinstance(each, list) and each else each, _T | None)]  # fmt: skip  # noqa: E501
     others = {_plain(name): each for name, each in given.items() if name not in tensors}
     values = []
@@ -179,7 +179,7 @@ def bound(signature: Signature, given: Mapping[str, Any]) -> list[Any]:
 
 
 def difference(actual: _T, expected: _T) -> str:
-    """Return how a result differs from a golden; nothing if it does not, beyond the rounding of its dtype."""
+    """Return how a result differs from a golden, beyond the rounding of its dtype; "" if it does not."""
     if actual.numel() != expected.numel():
         return f"shape {tuple(actual.shape)}, not {tuple(expected.shape)}"
     wide = torch.complex128 if actual.is_complex() else torch.float64
@@ -198,11 +198,11 @@ def difference(actual: _T, expected: _T) -> str:
 def judged(
     cann: Cann, call: str, given: Mapping[str, Any], made: Sequence[Any], unset: Sequence[str]
 ) -> tuple[str, str]:
-    """Return agrees, differs, refused, fails, other or unbound, and why, of a function beside a golden's results."""
+    """Return a function's outcome against a golden's results, and the reason: agrees, differs, refused, and so on."""
     expression, _, order = call.partition(" -> ")
     name = expression.split("(")[0]
     made = list(eval(order, {}, {"made": made})) if order else made  # noqa: S307
-    if name not in KERNELS:  # called by its name: by what the emulated device has for it
+    if name not in KERNELS:  # called by its name: the emulated device's implementation
         if "(" in expression:
             space = {**WORDS, name: lambda *values, **named: (values, named, []), **given}
             tensors, others, left = eval(expression, space)  # noqa: S307
@@ -236,7 +236,7 @@ def judged(
 
 
 def _by_name(body: Any, given: Mapping[str, Any], unset: Sequence[str]) -> tuple[list[_T], dict[str, Any], list[str]]:
-    """Return the tensors and the attributes that an operator takes by its name, and those that it does not."""
+    """Return the tensors and attributes that an operator accepts by name, and the names it does not accept."""
     try:
         takes = inspect.signature(body).parameters.values()
     except ValueError:  # torch's own functions
@@ -260,7 +260,7 @@ def _compared(actual: Sequence[Any], expected: Sequence[Any]) -> tuple[str, str]
 
 
 def _as_said(made: Any, shape: Any, dtype: Any) -> Any:
-    """Return a golden's result in the shape and dtype that the case has for it."""
+    """Return a golden's result in the shape and dtype that its case declares."""
     if not isinstance(made, _T):
         return made
     sizes = isinstance(shape, list | tuple) and len(shape) > 1 and all(isinstance(each, int) for each in shape)
@@ -268,7 +268,7 @@ def _as_said(made: Any, shape: Any, dtype: Any) -> Any:
     return made.reshape(shape if fits else made.shape).to(getattr(torch, str(dtype), made.dtype))
 
 
-# Which goldens there are, and the page.
+# Collecting goldens, and the page.
 
 
 def _declared(text: str) -> Iterator[tuple[str, str]]:
@@ -284,7 +284,7 @@ def _declared(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _wanted(name: str) -> list[str]:
-    """Return the calls of functions that a golden judges, and of those that do the same in place."""
+    """Return the calls of functions that a golden judges, and those of their in-place variants."""
     plain = name.replace("_", "").removeprefix("aclnn").lower()
     same = [each for each in KERNELS if each.lower() == f"aclnn{plain}"]
     calls = DATA["calls"].get(name, same)
@@ -327,7 +327,7 @@ def jobs_of(checkouts: Mapping[str, Path], folder: Path, calls: int) -> Iterator
 
 
 def rows_of(cann: Cann, job: Mapping[str, Any], folder: Path) -> Iterator[list[str]]:
-    """Yield the rows of a golden: its source, the function, how calls ended, and why some did not agree."""
+    """Yield the rows of a golden: its source, the function, outcomes of calls, and reasons for disagreement."""
     path = folder / f"{job['id']}.json"
     errors = json.loads(path.read_text()) if path.exists() else [["it ran past its time"]]
     ends: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -373,7 +373,7 @@ KINDS = (
 )
 @click.option("--write", is_flag=True, help="Write docs/evaluation/goldens.md.")
 def main(checkouts: Sequence[str], calls: int, only: str, python: str, results: Path | None, *, write: bool) -> None:
-    """Run the goldens, then the functions of CANN, and print or write the table."""
+    """Run the goldens, then CANN's functions, and print or write the table."""
     cann = Cann()
     where = {each.partition("=")[0]: Path(each.partition("=")[2]) for each in checkouts}
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,4 +1,4 @@
-"""The precision judge beside other judges: correct results rejected, planted errors seen, time and memory."""
+"""The precision judge compared with others: correct results rejected, planted errors detected, time and memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.meta import correct_results, planted_errors
 
 from .support import least_s, show, table
 
-#: Says whether a result is accepted: actual, expected, reference run, terms in each sum.
+#: Returns whether a result is accepted, from: actual, expected, reference run, terms in each sum.
 Judge: TypeAlias = Callable[[Tensor, Tensor, Tensor, int | None], bool]
 OURS = "error-model (ours)"
 
@@ -66,7 +66,7 @@ def fairness(thorough: bool) -> tuple[int, Counter[str]]:
 
 
 def strictness() -> tuple[int, Counter[str], list[tuple[str, ...]]]:
-    """Return the number of errors to see, how many each judge sees, and rows with the smallest size that it sees."""
+    """Return the number of errors to detect, how many each judge detects, and rows with the smallest size detected."""
     bases, seen, rows, total = planted_errors.bases(), Counter[str](), list[tuple[str, ...]](), 0
     for fault in planted_errors.FAULTS:
         base, smallest = bases[fault.base], dict.fromkeys(JUDGES, "no")
@@ -82,7 +82,7 @@ def strictness() -> tuple[int, Counter[str], list[tuple[str, ...]]]:
 
 
 def large_speed(elements: int) -> Iterator[tuple[str, ...]]:
-    """Time both in turns on two matching float32 tensors: the best, and the memory above the inputs."""
+    """Time both alternately on two similar float32 tensors: the best time, and the memory above the inputs."""
     actual = torch.randn(elements)
     expected = actual + 1e-7 * torch.randn(elements)
     tasks = (partial(assert_close, actual, expected, rtol=1e-5, atol=1e-5), partial(compare, actual, expected))
@@ -95,7 +95,7 @@ def large_speed(elements: int) -> Iterator[tuple[str, ...]]:
 
 
 def small_speed() -> Iterator[tuple[str, ...]]:
-    """Time both on ten elements, in turns, each on the same task; a reference run is a second comparison for both."""
+    """Time both alternately on ten elements, with the same task; a reference run is a second comparison for both."""
     torch.manual_seed(0)
     actual = torch.randn(10)
     close, wide, scaled = actual + 1e-7 * torch.randn(10), 1.1 * actual.double(), 1.1 * actual
@@ -116,8 +116,8 @@ def small_speed() -> Iterator[tuple[str, ...]]:
 
 
 def _measured(task: Callable[[], object]) -> tuple[float, float]:
-    """Return seconds, and how far resident memory rose (MiB)."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux counts the peak anew
+    """Return seconds, and the increase of peak resident memory (MiB)."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux resets the peak
     base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     taken = least_s(task, 1)
     return taken, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 2**10
@@ -128,7 +128,7 @@ def _measured(task: Callable[[], object]) -> tuple[float, float]:
 @click.option("--elements", default=100_000_000, show_default=True, help="Size of the tensors that are timed.")
 @click.option("--write", "is_written", is_flag=True, help="Put the tables into docs/evaluation/judge.md.")
 def main(full: bool, elements: int, *, is_written: bool) -> None:
-    """Measure, print, and write where asked to."""
+    """Measure, print, and write if requested."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # many small tensors: threads would only wait for each other
     count, alarms = fairness(full)

@@ -1,6 +1,6 @@
-"""torch_npu's own operators that the suite fused calls, counted by the dispatcher: those that serving needs, and all.
+"""Operators of torch_npu that the suite fused calls, counted by the dispatcher: those that serving needs, and all.
 
-Each operator of the suite is called once, and its backward, on the emulated chip (PYTEST_ASCEND_EMULATED_CHIP).
+Each operator of the suite is called once, forward and backward, on the emulated chip (PYTEST_ASCEND_EMULATED_CHIP).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pytest_ascend.operators import InputFactory
 from pytest_ascend.operators.calling import on_tensors
 from suites.fused import OPERATORS
 
-#: What carries the serving of language models, by the number of calls in vLLM Ascend (August 2026).
+#: Operators that carry the serving of language models, by number of calls in vLLM Ascend (August 2026).
 SERVING = frozenset(json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")))
 
 
 @click.command(help=__doc__)
 def main() -> None:
-    """Call each operator once, and print both numbers of those that arrive at the dispatcher."""
+    """Call each operator once, and print both numbers of operators that reach the dispatcher."""
     with OperatorWatch("npu") as watch:
         for operator in OPERATORS:
             dtype = getattr(torch, operator.dtypes[0])

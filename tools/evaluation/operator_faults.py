@@ -1,9 +1,9 @@
-"""The bank of conditional faults: what the operator suite notices of wrong kernels, drawn at random by seed.
+"""The bank of conditional faults: what the operator suite detects of randomly drawn faults in kernels, by seed.
 
-A fault is an effect, a condition and a kernel (``tests/meta/kernel_faults.py``). It counts where a random call that is
-drawn without the suite shows it (``tests/meta/kernel_calls.py``). Then the cases run that call the kernel, level by
-level, until one complains: those first of the operator that shows it. Then generated calls for ``--explore`` seconds.
-Each trial is a line in the folder of results, and is not made again. Needs the extra ``corpus``.
+A fault is an effect, a condition and a kernel (``tests/meta/kernel_faults.py``). It counts if a random call drawn
+outside the suite shows it (``tests/meta/kernel_calls.py``). Then the cases that call the kernel run level by level
+until one fails, starting with those of the operator that shows it. Generated calls follow for ``--explore`` seconds.
+Each trial is a line in the folder of results, and is not repeated. Needs the extra ``corpus``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import click
 import msgspec
 import torch
-import torch_npu  # noqa: F401  (which torch loads by itself only where nobody forbids it)
+import torch_npu  # noqa: F401  (which torch loads automatically only unless forbidden)
 
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.exploring import CALLS, EXPLORE
@@ -38,18 +38,18 @@ from tools.ops.database import database
 from .support import lines_of, show, table
 
 os.environ["PYTEST_ASCEND_FAULTS"] = "tests.meta.kernel_switch:EVERY_KERNEL"
-#: Kernels that bring tensors to the device, fill and compare them: with these wrong nothing is right.
+#: Kernels that bring tensors to the device, fill and compare them: if these are wrong, everything is.
 PLUMBING = {"aclnnInplaceCopy", "aclnnCast"}
 LEVELS = ("smoke", "standard", "full")
-#: In the place of a level, where there was no time for generated calls.
+#: Recorded instead of a level if there was no time for generated calls.
 NOT_EXPLORED = "not explored"
-#: In the place of a level, where not all levels were to be run.
+#: Recorded instead of a level if not all levels were to be run.
 NOT_RUN = "not run above"
-#: Seconds of a processor for one fault at a level. What is not through by then is not counted at this level or above.
+#: CPU seconds for one fault at a level. A fault that takes longer is not counted at this level or above.
 SECONDS = {"smoke": 60.0, "standard": 180.0, "full": 300.0}
-#: In the place of a level, where the time was up before all cases had run.
+#: Recorded instead of a level if the time was up before all cases had run.
 NOT_FINISHED = "not finished at "
-#: What a call may ask for: tensors of 2^20 elements, many times over.
+#: Memory that a call may use: tensors of 2^20 elements, many times over.
 MEMORY_BYTES = 4 << 30
 #: Tries, and seconds, to find a call that shows a fault.
 TRIES, LOOKING_S = 80, 4.0
@@ -57,7 +57,7 @@ TRIES, LOOKING_S = 80, 4.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault as data: all else that it has follows from its number."""
+    """A fault as data: everything else about it follows from its number."""
 
     number: int
     kernel: str
@@ -67,11 +67,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of a fault.
+    """The outcome of a fault.
 
-    ``shown`` is the operator and dtype of a call that shows it, "" where none was found, and ``call`` that call.
-    ``level`` is the lowest that complains, with the case and its words; "missed" where none does. ``reached`` counts
-    the calls of the suite until then that gave something else.
+    ``shown`` is the operator and dtype of a call that shows it ("" if none was found), and ``call`` that call.
+    ``level`` is the lowest that detects it, with the case and its message; "missed" if none does. ``reached`` counts
+    the suite's calls up to then whose results differed.
     """
 
     fault: Fault
@@ -83,12 +83,12 @@ class Trial:
     reached: int = 0
 
 
-#: The random calls of an operator in a dtype; the database takes its time to make samples.
+#: The random calls of an operator in a dtype, cached because the database makes samples slowly.
 calls_of = cache(Calls)
 
 
 def reached(only: Sequence[str]) -> dict[str, list[tuple[str, object]]]:
-    """Call operators of torch's database as it has them; return who calls each kernel, and note with what."""
+    """Make each database operator's own calls; return the callers of each kernel, and record its arguments."""
     found: dict[str, set[tuple[str, object]]] = defaultdict(set)
     SWITCH.records = True
     with click.progressbar([name for name in database() if not only or name in only], label="kernels") as names:
@@ -104,7 +104,7 @@ def reached(only: Sequence[str]) -> dict[str, list[tuple[str, object]]]:
 
 
 def _silently(run: Callable[[], Any]) -> Any:
-    """Return what comes of it; None for no legal call, or where the device or the database lacks something."""
+    """Return the result, or None if there is no legal call, or the device or the database lacks something."""
     try:
         return run()
     except Exception:  # noqa: BLE001
@@ -112,8 +112,8 @@ def _silently(run: Callable[[], Any]) -> Any:
 
 
 def faults(seed: int, callers: Mapping[str, object]) -> Iterator[Fault]:
-    """Draw faults without end: kernel, effect and condition evenly, as far as they can go together."""
-    chance, kernels = random.Random(seed), sorted(callers)  # noqa: S311  (no secret)
+    """Draw faults endlessly: kernel, effect and condition uniformly, if they can be combined."""
+    chance, kernels = random.Random(seed), sorted(callers)  # noqa: S311  (not for security)
     for number in itertools.count():
         kernel = chance.choice(kernels)
         fault = Fault(number, kernel, chance.choice(sorted(EFFECTS)), chance.choice(sorted(CONDITIONS)))
@@ -122,8 +122,8 @@ def faults(seed: int, callers: Mapping[str, object]) -> Iterator[Fault]:
 
 
 def plant(fault: Fault, seed: int) -> bool:
-    """Make the kernel wrong, as on the first call of a process. Return whether the kernel can be wrong so."""
-    chance, seen = random.Random(f"{seed} {fault.number}"), SWITCH.seen[fault.kernel]  # noqa: S311  (no secret)
+    """Plant the fault in the kernel, as if first called in this process. Return whether the kernel can have it."""
+    chance, seen = random.Random(f"{seed} {fault.number}"), SWITCH.seen[fault.kernel]  # noqa: S311  (not for security)
     effect, condition = EFFECTS[fault.effect](chance, seen), CONDITIONS[fault.condition](chance, seen)
     if effect is None or condition is None:
         return False
@@ -154,14 +154,14 @@ def shown(fault: Fault, seed: int, callers: Sequence[tuple[str, object]]) -> tup
 
 
 def judged(suite: Suite, trial: Trial, seed: int, names: Iterable[str], levels: Sequence[str]) -> Trial:
-    """Run the cases that call the kernel of a planted fault until one complains; return what came of it."""
+    """Run the cases that call the kernel of a planted fault until one fails; return the updated trial."""
     fault = trial.fault
     cases = suite.cases_of(fault.kernel, names, trial.shown, random.Random(f"{seed} {fault.number} cases"))  # noqa: S311
     SWITCH.effects = 0
     for level in levels:
         until = time.thread_time() + SECONDS[level]
         for case in cases:
-            # Level standard asks more of generated calls than smoke.
+            # Level standard makes more generated calls than smoke.
             asks_more = (level, case.level) == (LEVELS[1], LEVELS[0]) and case.property == "sweep"
             if case.level != level and not asks_more:
                 continue
@@ -174,8 +174,8 @@ def judged(suite: Suite, trial: Trial, seed: int, names: Iterable[str], levels: 
 
 
 def explored(suite: Suite, trial: Trial, names: Iterable[str], seconds: float) -> Trial:
-    """Ask generated calls of the operators with sweeps, in turns, for so long."""
-    chance = random.Random(trial.fault.number)  # noqa: S311  (no secret)
+    """Make generated calls of the operators that have sweeps, in turns, for ``seconds``."""
+    chance = random.Random(trial.fault.number)  # noqa: S311  (not for security)
     cases = suite.cases_of(trial.fault.kernel, names, trial.shown, chance)
     swept = [case for case in cases if case.property == "sweep"]
     until, turn = time.thread_time() + seconds, 0
@@ -185,7 +185,7 @@ def explored(suite: Suite, trial: Trial, names: Iterable[str], seconds: float) -
             target.use(SweepReference.of(target.operator, case.dtype, range(CALLS), seed=(1 << 20) + turn))
             try:
                 sweep.run(target, PrecisionCompare(note=lambda _: None))
-            except Exception as error:  # noqa: BLE001  (a kernel may fail as well as be wrong)
+            except Exception as error:  # noqa: BLE001  (a faulty kernel may also raise)
                 return replace(trial, level=EXPLORE, case=case.id, complaint=f"{error}".partition("\n")[0][:300])
             if time.thread_time() > until:
                 break
@@ -193,12 +193,12 @@ def explored(suite: Suite, trial: Trial, names: Iterable[str], seconds: float) -
     return replace(trial, level="missed")
 
 
-#: Operators and dtypes that call each kernel, the kernels that each case calls, and what each kernel was called with.
+#: Operators and dtypes that call each kernel, the kernels that each case calls, and the arguments of each kernel.
 KNOWN = tuple[dict[str, list[tuple[str, torch.dtype]]], dict[str, set[str]], dict[str, Seen]]
 
 
 def known_calls(results: Path, only: Sequence[str]) -> tuple[Suite, dict[str, list[tuple[str, torch.dtype]]]]:
-    """Return the suite, and who calls each kernel: found out, or read where it is known already."""
+    """Return the suite and the callers of each kernel, measured now or read from earlier results."""
     suite, file = Suite(), results / "calls.json"
     if file.exists():
         callers, suite.calls, seen = msgspec.json.decode(
@@ -215,13 +215,13 @@ def known_calls(results: Path, only: Sequence[str]) -> tuple[Suite, dict[str, li
 
 
 def all_trials(results: Path, seed: int) -> dict[int, Trial]:
-    """Read what was tried of a seed, by number: the last line of each counts."""
+    """Read the trials of a seed, by number: the last line of each counts."""
     rows = (row for file in sorted(results.glob(f"faults-{seed}-*.jsonl")) for row in lines_of(file))
     return {row["fault"]["number"]: msgspec.convert(row, Trial) for row in rows}
 
 
 def results_of(folder: Path, count: int) -> Iterator[str]:
-    """Yield the lines of the table, of all seeds in a folder: by effect, by condition, and of all."""
+    """Yield the lines of the table for all seeds in a folder: by effect, by condition, and in total."""
     seeds = sorted({int(file.name.split("-")[1]) for file in folder.glob("faults-*-*.jsonl")})
     tried = [each for seed in seeds for each in all_trials(folder, seed).values()]
     visible = [each for each in tried if each.shown]
@@ -244,7 +244,7 @@ def results_of(folder: Path, count: int) -> Iterator[str]:
 def _row(name: str, trials: Sequence[Trial]) -> tuple[object, ...]:
     shares, levels = [], (*LEVELS, EXPLORE)
     for place, level in enumerate(levels):
-        # Of what was not to be run nothing is known; what had no time to end is left out.
+        # Levels that were not to be run are unknown; unfinished trials are left out.
         left_open = {"full": {NOT_RUN}, EXPLORE: {NOT_RUN, NOT_EXPLORED}}.get(level, set())
         known = [each for each in trials if each.level not in {NOT_FINISHED + each for each in levels[: place + 1]}]
         caught = sum(each.level in levels[: place + 1] for each in known)
@@ -275,24 +275,24 @@ def main(
     *,
     is_written: bool,
 ) -> None:
-    """Try faults, print what came of them, and write where asked to."""
+    """Test faults, print the results, and write them if requested."""
     results.mkdir(parents=True, exist_ok=True)
     if minutes:
         until, known = time.monotonic() + minutes * 60, all_trials(results, seed)
         place, parts = map(int, part.split("/"))
         levels, lines = LEVELS[: LEVELS.index(level) + 1], results / f"faults-{seed}-{place}.jsonl"
-        # Without a limit the system would end the process for a call that asks for more.
+        # Without a limit the system would kill the process for a call that needs more.
         with memory_limited(MEMORY_BYTES), lines.open("ab", buffering=0) as file:
             suite, callers = known_calls(results, only)
             for fault in itertools.islice(faults(seed, callers), place, count, parts):
                 if fault.number in known:
                     continue
-                # A wrong kernel may end the process: then this line stands, and it is not tried again.
+                # A wrong kernel may kill the process: then this line remains, and the fault is not tried again.
                 file.write(msgspec.json.encode(Trial(fault, "", "crashed")) + b"\n")
                 found, call = shown(fault, seed, callers[fault.kernel])
                 trial, names = Trial(fault, found, call=call), {name for name, _ in callers[fault.kernel]}
                 plant(fault, seed)
-                torch.npu.empty_cache()  # of faults before, it may hold the right results of the same calls
+                torch.npu.empty_cache()  # its cache may hold right results of the same calls from earlier faults
                 if found:
                     trial = judged(suite, trial, seed, names, levels)
                     if trial.level == NOT_EXPLORED and explore_s:

@@ -1,9 +1,9 @@
-"""How many different generated calls of a level reach each kernel of the emulated device, and who makes them.
+"""How many different generated calls of a level reach each kernel of the emulated device, and from which operators.
 
-Two calls of a kernel are different if sizes, strides or dtypes of their tensors are, or one of their other arguments. A
-kernel that works in place is not counted where another does the same, since they are mostly one. Prints the kernels
-that few calls reach; then the operators that make much of the calls of one of these, which have more calls, and those
-that make little of the calls of any, of which recorded ones have fewer. Takes two minutes at level standard.
+Two calls of a kernel are different if sizes, strides or dtypes of tensors, or any other arguments, differ. An in-place
+kernel is not counted if an out-of-place one does the same, as the two are mostly one. Prints the kernels that few calls
+reach; then the operators that make many of the calls of such a kernel, which get more calls, and those that make few of
+the calls of every kernel, of which recorded ones get fewer. Takes two minutes at level standard.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tests.meta.kernel_switch import SWITCH
 
 os.environ["PYTEST_ASCEND_FAULTS"] = "tests.meta.kernel_switch:EVERY_KERNEL"
 
-#: A kernel is rare that fewer different calls reach.
+#: A kernel is rare if fewer different calls reach it.
 FEW = 60
-#: The share of a rare kernel whose operator has more calls, and that of every kernel below which one has fewer.
+#: An operator gets more calls above this share of a rare kernel's calls, and fewer below this share of every kernel's.
 MUCH, LITTLE = 0.2, 0.05
 
 

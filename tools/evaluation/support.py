@@ -1,4 +1,4 @@
-"""What evaluations share: the page of results, results that a stopped evaluation resumes, and tables."""
+"""Shared by evaluations: the page of results, results of an interrupted evaluation, and tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGES = ROOT / "docs" / "evaluation"
 
 
 def show(lines: Iterable[str], page: str, mark: str, *, is_written: bool) -> None:
-    """Print results, and where asked to put them, with the day and the machine, into ``docs/evaluation/PAGE.md``."""
+    """Print results and, if requested, write them with date and machine into ``docs/evaluation/PAGE.md``."""
     click.echo(text := "\n".join(lines))
     if is_written:
         import torch  # (after the emulated device)
@@ -36,7 +36,7 @@ def show(lines: Iterable[str], page: str, mark: str, *, is_written: bool) -> Non
 
 
 def run_suite(report: Path, *arguments: str) -> Run:
-    """Run ``pytest --ascend`` on the emulated device in a process of its own, and return its log."""
+    """Run ``pytest --ascend`` on the emulated device in a separate process, and return its log."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--ascend", "--ascend-device=emulated"]
     environment = {name: value for name, value in os.environ.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
     command += [f"--ascend-report={report}", *arguments]
@@ -47,19 +47,19 @@ def run_suite(report: Path, *arguments: str) -> Run:
 
 
 def git(repository: Path | str, *arguments: str) -> bytes:
-    """Return what git says about a repository."""
+    """Return the output of a git command in a repository."""
     command = ["git", "-C", str(repository), *arguments]
     return subprocess.run(command, capture_output=True, check=True).stdout  # noqa: S603  (git itself)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Return the lines of a table in Markdown."""
+    """Return the lines of a Markdown table."""
     lines = (heads, ["---"] * len(heads), *rows)
     return ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
-    """Read a file of JSON lines, without a last line that was cut off; nothing where there is no file."""
+    """Read a file of JSON lines, ignoring an incomplete last line; return nothing if there is no file."""
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
@@ -67,5 +67,5 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 def least_s(
     call: Callable[[], object], rounds: int, calls: int = 1, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Return the seconds of one call: the least of several rounds, since other work only ever adds to it."""
+    """Return the seconds of one call: the minimum of several rounds, as other work only ever adds to it."""
     return min(timeit.repeat(call, repeat=rounds, number=calls, timer=clock)) / calls
