@@ -133,7 +133,7 @@ _NAMES = ("true", "false", "null", "this")
 
 
 def _expanded(text: str) -> str:
-    """Return source with the macros of ``_MACROS`` replaced by their statements, and without others that return."""
+    """Return source with the macros in ``_MACROS`` replaced by their statements, and other returning macros removed."""
     parts, at = [], 0
     for found in re.finditer(r"\b([A-Z][A-Z0-9_]+)\s*\(", text):
         if found.start() < at:
@@ -213,7 +213,7 @@ _MOST_STEPS = 5_000
 
 
 class Interpreter:
-    """Interprets calls on one chip."""
+    """An interpreter of calls on one chip."""
 
     def __init__(self, sources: Sources, chip: str) -> None:
         self.sources, self.chip = sources, chip

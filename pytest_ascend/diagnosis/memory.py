@@ -51,7 +51,7 @@ def findings(error: BaseException, device_type: str) -> tuple[str, ...]:
 
 
 def _outermost_call(frames: list[dict[str, Any]]) -> TargetModel | None:
-    """Find the outermost module that was being called, with its arguments; without one, any module of a frame."""
+    """Return the outermost module being called, with its arguments; without one, any module in a frame."""
     for local in frames:
         module = local.get("self")
         if isinstance(module, nn.Module) and isinstance(local.get("args"), tuple) and "kwargs" in local:

@@ -70,7 +70,7 @@ _JUNIT = {
     **dict.fromkeys(("errored", "not-run"), "error"),
     **dict.fromkeys(("disputed", "waived", "not-emulated", "not-judged"), "skipped"),
 }
-#: The relay's category of an outcome.
+#: The relay's triage category for each outcome.
 _TRIAGE = {"failed": "backend", "fallback": "backend", "unsupported": "backend", "flaky": "flake", "not-run": "infra"}
 #: Kinds of errors (:mod:`pytest_ascend.environment.codes`) caused by the machine.
 _INFRASTRUCTURE = ("device-lost", "hccl", "tool-missing", "version-mismatch")

@@ -104,7 +104,7 @@ class RewrittenViT(nn.Module):
 
 
 #: Typical mistakes: a change to the model's last block, and the module in the block ("": the block) where it begins.
-#: For the mask and for dropout, which have no counterpart in the original, this is the surrounding module.
+#: The mask, between the projections, and dropout, without a counterpart in the original, show in the module around.
 SLIPS: Mapping[str, tuple[Callable[[nn.Module], None], str]] = {
     "tanh-gelu": (lambda block: block.add_module("act", TanhGelu()), "act"),
     "causal-mask": (lambda block: setattr(block.get_submodule("attend"), "causal", True), "attend"),

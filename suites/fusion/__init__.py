@@ -31,7 +31,7 @@ def _attended(_layers: nn.Module, x: Tensor) -> Tensor:
 
 
 class Form(NamedTuple):
-    """``fuse`` makes the fused form of a pattern's layers. ``everywhere``: it needs no operator of torch_npu."""
+    """A fused form: ``fuse`` makes it from a pattern's layers; ``everywhere`` if it needs no operator of torch_npu."""
 
     pattern: str
     fuse: Callable[[nn.Module], nn.Module]

@@ -1,6 +1,6 @@
 """Settings that change numbers, each judged by its guarantees; and every input of a format in one call.
 
-After a setting is reset, float32 must be exact again. Functions are judged by their largest error or only right result.
+Afterwards float32 must be float32 again. Functions are judged by their largest error, or by the only right result.
 """
 
 from __future__ import annotations

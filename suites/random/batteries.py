@@ -141,7 +141,7 @@ def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
 
 
 def _small_calls(device: torch.device) -> Iterator[str]:
-    """Make many small calls: few may repeat another's numbers, and drawing must not affect the CPU's generator."""
+    """Make many small calls: no two may give the same numbers, and drawing must not affect the CPU's generator."""
     kinds: Mapping[str, Callable[[], T]] = {
         **{name: partial(getattr(torch, name), 3, device=device) for name in ("rand", "randn")},
         "randint": lambda: torch.randint(2**30, (3,), device=device),

@@ -286,7 +286,7 @@ def _simple(x: torch.Tensor) -> Needs:
 
 
 def _trained(x: torch.Tensor) -> Needs:
-    """Return calls on a parameter that has or receives a gradient, and on a chain of sixteen sines, each of 16 MiB."""
+    """Return calls on a parameter that has or receives a gradient, and on a chain of sixteen sines of 1 MiB each."""
 
     def weight(rows: int = 1) -> nn.Parameter:
         return nn.Parameter(x.view(rows, -1).clone())

@@ -232,7 +232,7 @@ def _out_of_memory(at: At) -> None:
             torch.empty(size, dtype=torch.uint8, device=at.device)
             at.holds(size <= free + 2**28, f"{size:,} bytes were allocated on a device of {total:,}")
         except RuntimeError as error:  # noqa: PERF203
-            # The error of all devices, by its name in torch 2.1; older versions of torch_npu raise a plain one.
+            # The error type of all devices, as named in torch 2.1; older torch_npu raises a plain RuntimeError.
             is_named = isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in str(error).lower()
             at.holds(is_named, f"that {size:,} bytes are too many is told by a {type(error).__name__}: {error}"[:400])
     calls: dict[str, Callable[[], T]] = {

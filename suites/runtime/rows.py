@@ -129,7 +129,7 @@ def fetched(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def described(tensors: Mapping[str, T]) -> dict[str, list[Any]]:
-    """Return the values, layout, dtype and class of each tensor, and the first one it equals or shares memory with."""
+    """Return values, layout, dtype and class of each tensor, and the first that is the same or shares its memory."""
     first: dict[tuple[str, int], str] = {}
     return {
         name: [

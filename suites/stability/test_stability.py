@@ -1,4 +1,4 @@
-"""The same call gives the same bits: repeated, with other rows in its batch, and with any content of free memory."""
+"""The same call gives the same bits: repeated, with other rows in its batch, and with any content in free memory."""
 
 from __future__ import annotations
 

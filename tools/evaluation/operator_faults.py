@@ -22,7 +22,7 @@ from typing import Any
 import click
 import msgspec
 import torch
-import torch_npu  # noqa: F401  (which torch loads automatically only unless forbidden)
+import torch_npu  # noqa: F401  (which torch loads by itself unless forbidden)
 
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.exploring import CALLS, EXPLORE
