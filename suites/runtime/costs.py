@@ -38,7 +38,8 @@ def _alike(at: At, what: str, made: Calls, *, usual_is: str = "", times: int = T
     usual = max(took.get(usual_is, sorted(took.values())[len(took) // part]), NOTHING_S)
     slow = {name: each for name, each in took.items() if each > times * usual}
     for _ in range(3 if slow else 0):  # other work on the machine may have interfered
-        again = {name: least_s(at.wait, made[name], 10) for name in slow}
+        # A call that becomes slower and slower must not hold up the run.
+        again = {name: least_s(at.wait, made[name], 2 if took_s > 0.05 else 10) for name, took_s in slow.items()}
         slow = {name: each for name, each in again.items() if each > times * usual}
     beside = usual_is or ("the median" if part == 2 else "the quicker ones")
     said = ", ".join(f"{name} takes {each / usual:.0f} times {beside}" for name, each in slow.items())
