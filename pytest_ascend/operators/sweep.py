@@ -154,7 +154,7 @@ def check(target: Target, compare: PrecisionCompare) -> None:
     """
     target.varied = run(target, compare)
     if not target.varied:
-        sweep = _generated(target)
+        sweep = _reference_of(target)
         try:
             sweep.expect(sweep.calls[0].sample, sweep.dtype)
         except NotImplementedError:  # this torch does not have the operator
@@ -171,7 +171,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     The counters' names are "size empty", "values sorted", "layout transposed", "way backward" ...; "arguments" counts
     the calls of the table that were used, each with its own arguments.
     """
-    asked, canaries = _generated(target), compare.canaries
+    asked, canaries = _reference_of(target), compare.canaries
     compare = replace(compare, note=partial(judging.note_shortly, compare.note), canaries=None)
     answered: list[tuple[Call, Pair]] = []
     varied: Counter[str] = Counter()
@@ -246,7 +246,7 @@ def _passes_quickly(target: Target, compare: PrecisionCompare, call: Call, pair:
     Skips the error model if every element is at least as accurate as the CPU's.
     """
     actual, usual = pair
-    result = _generated(target).expect_beside(usual, call)
+    result = _reference_of(target).expect_beside(usual, call)
     if result is None:
         return False
     if target.operator.exactness == FUNCTION or target.operator.terms > 1:  # others are rounded once
@@ -286,7 +286,7 @@ def _judge_or_shrink(target: Target, compare: PrecisionCompare, call: Call, actu
         raise WrongCall(str(of_smaller or error), smallest if of_smaller else generated, call.direction) from error
 
 
-def _generated(target: Target) -> SweepReference:
+def _reference_of(target: Target) -> SweepReference:
     assert isinstance(target.reference, SweepReference)  # noqa: S101 - a sweep case has such a reference
     return target.reference
 
@@ -310,7 +310,7 @@ def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
     if each.number % _OTHER_DTYPE_EVERY == 0:
         target.run_in_other_dtype(each.sample)
     is_asked = target.case.dtype == target.operator.dtypes[0] and each.number < _REFUSED_BESIDE
-    if is_asked and target.operator.refuses and not (target.origin or _generated(target).definition):
+    if is_asked and target.operator.refuses and not (target.origin or _reference_of(target).definition):
         refusing.check(target.operator, target.on_cpu(each.sample), target.device, each.number)
 
     def made() -> tuple[Tensors, Tensors]:  # results and gradients come from one call, as in training
@@ -366,7 +366,7 @@ def _usual(target: Target, call: Call) -> Tensors | None:
         given = target.on_cpu(call.sample)
     except (ValueError, RuntimeError):  # the sizes do not fit the given numbers
         return None
-    return _generated(target).usual(call, given)
+    return _reference_of(target).usual(call, given)
 
 
 def _pair(target: Target, call: Call) -> Pair | None:

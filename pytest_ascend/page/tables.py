@@ -33,7 +33,7 @@ LINES_LIMIT, OPERATORS_LIMIT = 300, 2000
 SPEED_UP = "speed_up"
 #: What generated calls vary: each case's log has the counts, e.g. as "generated_size_empty".
 _KINDS = ("arguments", "size", "values", "layout", "way")
-_ASKED, _ARGUMENTS = "generated_", "generated_arguments"
+_CALLS, _ARGUMENTS = "generated_", "generated_arguments"
 #: Number of charts in one section, and the least number of a model's tensors for a chart.
 CHARTS_LIMIT, LAYERS_FROM = 96, 8
 #: Part of a series' name -> its axis, and the series with its labels; None if positions are counted.
@@ -117,16 +117,16 @@ def _variations(results: Sequence[ResultRecord]) -> Iterator[View]:
     """Yield a row per operator: what its generated calls varied, and how often, over all dtypes."""
     found: dict[str, Counter[str]] = {}
     for result in results:
-        varied = {name: int(n) for name, n in result.measurements.items() if name.startswith(_ASKED) and 0 <= n < 2**53}
+        varied = {name: int(n) for name, n in result.measurements.items() if name.startswith(_CALLS) and 0 <= n < 2**53}
         if varied:
             counts = found.setdefault(result.case.subject, Counter())
             arguments = Counter({_ARGUMENTS: varied.pop(_ARGUMENTS, 0)})  # equal for all dtypes
             counts.update(varied)
             counts |= arguments
     for subject in sorted(found, key=figures.sort_key):
-        cells = [f"{found[subject][f'{_ASKED}calls']:,}"]
+        cells = [f"{found[subject][f'{_CALLS}calls']:,}"]
         for kind in _KINDS:  # most frequent first, e.g. "edge 6, one 2"
-            name = f"{_ASKED}{kind}"
+            name = f"{_CALLS}{kind}"
             told = [
                 f"{each.removeprefix(f'{name}_').replace('_', ' ')} {n:,}"
                 for each, n in found[subject].most_common()

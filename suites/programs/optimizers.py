@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import json
@@ -21,6 +20,7 @@ from pytest_ascend.precision.nested import mapped
 from pytest_ascend.run import inputs
 from pytest_ascend.system.bundled import beside
 
+from ..runtime.refusals import refuses
 from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, alike, fetched, joined
 
 #: Parameter shapes: scalars, tails, vectors, matrices, and one that spans several blocks.
@@ -282,9 +282,8 @@ def _clipped(at: At) -> None:
             parameters[count // 2].grad = torch.full_like(parameters[count // 2], float(bad))
             total = float(torch.nn.utils.clip_grad_norm_(parameters, 2.0, norm))
             at.same(str(abs(total)), bad.strip("-"), f"of {count} gradients, one is {bad}, and their norm is {total}")
-            with contextlib.suppress(RuntimeError):
-                torch.nn.utils.clip_grad_norm_(parameters, 2.0, norm, error_if_nonfinite=True)
-                at.holds(False, f"a norm of {bad} is taken where error_if_nonfinite=True")
+            strict = partial(torch.nn.utils.clip_grad_norm_, parameters, 2.0, norm, error_if_nonfinite=True)
+            at.holds(refuses(at, strict, (RuntimeError,)), f"a norm of {bad} is taken where error_if_nonfinite=True")
 
 
 def _called(said: str, a: list[T], b: list[T]) -> list[T]:
@@ -428,18 +427,18 @@ def _scaler_calls(at: At) -> None:
     for optimizer in (usual, halves):
         optimizer.param_groups[0]["params"][0].grad = optimizer.param_groups[0]["params"][0].detach() * 1
 
-    def refuses(name: str, *given: Any, **how: Any) -> None:
-        with contextlib.suppress(RuntimeError, ValueError, TypeError, AssertionError):
-            getattr(scaler, name)(*given, **how)
+    def out_of_turn(name: str, *given: Any, **how: Any) -> None:
+        kinds = RuntimeError, ValueError, TypeError, AssertionError
+        if not refuses(at, partial(getattr(scaler, name), *given, **how), kinds):
             taken.append(name)
 
-    refuses("unscale_", halves)
+    out_of_turn("unscale_", halves)
     scaler.unscale_(usual)
-    refuses("unscale_", usual)
+    out_of_turn("unscale_", usual)
     scaler.step(usual)
     for late in ("unscale_", "step"):
-        refuses(late, usual)
-    refuses("step", usual, closure=float)
+        out_of_turn(late, usual)
+    out_of_turn("step", usual, closure=float)
     at.same(taken, [], "a scaler takes calls out of turn, gradients of halves, or a closure")
     scaler.update()
     scaler.set_growth_factor(4.0)

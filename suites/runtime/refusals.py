@@ -128,7 +128,7 @@ def _unharmed(at: At, name: str) -> Iterator[None]:
     at.same({each: computed(CALLS[each], y) for each in FEW}, first, f"{name}: other calls are wrong after it")
 
 
-def _is_refused(at: At, call: Callable[[], object], kinds: tuple[type[Exception], ...] = _RAISED) -> bool:
+def refuses(at: At, call: Callable[[], object], kinds: tuple[type[Exception], ...] = _RAISED) -> bool:
     try:
         call()
         at.wait()
@@ -145,7 +145,7 @@ def _refused(at: At, name: str, dtype: torch.dtype = torch.float32) -> None:
         for said, (call, right, wrong) in _calls_of(name).items():
             _is_right(at, call, x, right, f"{said}: what is to be taken gives another result")
             target, given = x.clone(), wrong.to(at.device)
-            is_refused = _is_refused(at, lambda: call(target, given).cpu())  # noqa: B023
+            is_refused = refuses(at, lambda: call(target, given).cpu())  # noqa: B023
             at.holds(is_refused, f"{said}: nothing is raised for numbers that PyTorch refuses")
             left, written = target.cpu(), torch.ones(x.shape, dtype=dtype)
             call(written, right)  # in-place calls may write some elements before one is refused
@@ -212,7 +212,7 @@ def _refused_calls(at: At, of: Callable[[At, T, int], Mapping[str, Callable[[], 
     with _unharmed(at, "the last of these calls"), backend.device(last):
         used = backend.current_device(), backend.current_stream()
         for name, call in of(at, one, backend.device_count()).items():
-            is_refused = _is_refused(at, call, (*_RAISED, TypeError, AssertionError))
+            is_refused = refuses(at, call, (*_RAISED, TypeError, AssertionError))
             at.holds(is_refused, f"{name}: nothing is raised for arguments that are refused elsewhere")
             now = backend.current_device(), backend.current_stream()
             at.holds(now == used, f"{name}: after it was refused, another card or another stream is in use")
@@ -241,7 +241,7 @@ def _out_of_memory(at: At) -> None:
     }  # fmt: skip
     with _unharmed(at, "after an out-of-memory error"):
         for name, call in calls.items():
-            at.holds(_is_refused(at, call), f"{name} of 16 TiB is computed on a device of {total:,} bytes")
+            at.holds(refuses(at, call), f"{name} of 16 TiB is computed on a device of {total:,} bytes")
     at.holds(at.backend.memory_allocated() == before, "memory stays allocated after an out-of-memory error")
     gradient = torch.autograd.grad(doubled.sum(), x)[0]
     at.same(gradient.cpu(), torch.full((2**22, 1), 2.0), "a gradient is wrong after an out-of-memory error")
