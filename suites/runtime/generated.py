@@ -30,7 +30,7 @@ class _Buffer:
 
 
 class _OverStreams:
-    """A program over four streams in which each step waits, in a random way, for what it needs and for nothing else.
+    """A program over several streams in which each step waits, in a random way, for what it needs and for nothing else.
 
     ``seen[s][t]`` is the last step of stream t that is complete before the next step of stream s.
     """

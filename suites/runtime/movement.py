@@ -24,7 +24,7 @@ SIZES = (1, 511, 4097, MIB + 3, 4 * MIB + 5, 16 * MIB + 7)
 def _copied(at: At, way: Callable[[At, T], T]) -> None:
     for size in SIZES:
         given = numbered(size // 4 + 1, size).view(torch.uint8)[:size].clone()
-        for where in (torch.device("cpu"), at.device):  # memory freed here and reused next holds none of these values
+        for where in (CPU, at.device):  # memory freed here and reused next holds none of these values
             torch.full((size,), 165, dtype=torch.uint8, device=where)
         found = way(at, given)
         wrong = (found != given).nonzero() if found.shape == given.shape else torch.zeros(1, 1)
