@@ -80,10 +80,10 @@ class At:
                     runs.append(fetched(function(CPU, dtype)))
             judge(self.judge)
 
-    def busy(self) -> None:
-        """Enqueue about 10 ms of work on the current stream, which delays later work on an asynchronous device."""
-        size, count = _work(self.device)
-        matrix = torch.zeros(size, size, device=self.device)  # not kept: it would count as leaked memory
+    def busy(self, card: torch.device | None = None) -> None:
+        """Enqueue about 10 ms of work on the current stream (of ``card``), which delays later work on such a device."""
+        size, count = _work(card or self.device)
+        matrix = torch.zeros(size, size, device=card or self.device)  # not kept: it would count as leaked memory
         for _ in range(count):
             torch.mm(matrix, matrix)
 

@@ -211,17 +211,37 @@ def _across(at: At, way: str) -> None:
 
 
 def _waits_apart(at: At) -> None:
-    """Check that waiting for a stream or an event does not wait for other streams or for later work."""
-    busy, quiet, held = at.backend.Stream(), at.backend.Stream(), list[bool]()
-    for _ in range(3):
+    """Check that waiting for a stream or an event does not wait for other streams or for later work.
+
+    The host waits, and so does the busy stream: the quiet one has work before and after what is waited for.
+    """
+    busy, quiet, held, orders = at.backend.Stream(), at.backend.Stream(), list[tuple[bool, bool]](), [*ORDERS]
+    for turn in range(3):
         with at.backend.stream(busy):
             events = [(at.busy(), busy.record_event())[1] for _ in range(6)]  # type: ignore[func-returns-value]
         is_busy = not busy.query()
         quiet.synchronize()
         events[0].synchronize()
-        held.append(is_busy and busy.query())
+        holds_host = is_busy and busy.query()
         at.wait()
-    at.holds(not all(held), "to wait for a quiet stream, or for an event, is to wait for other or later work, too")
+        with at.backend.stream(quiet):
+            at.busy()
+        time.sleep(1.5 * BUSY_S)  # a stream may start its work late: the quiet one starts before the other
+        with at.backend.stream(busy):
+            for _ in range(6):
+                at.busy()
+            done = busy.record_event()
+        is_busy = not done.query()
+        for each in orders[turn::3]:
+            ORDERS[each][0](at, quiet, busy)
+        with at.backend.stream(quiet):
+            at.busy()
+        quiet.synchronize()
+        held.append((holds_host, is_busy and done.query()))
+        at.wait()
+    hosts, streams = (all(each) for each in zip(*held, strict=True))
+    at.holds(not hosts, "to wait for a quiet stream, or for an event, is to wait for other or later work, too")
+    at.holds(not streams, "a stream that another one waits for waits for that one, too")
 
 
 def _deep(at: At, tasks: int = 600) -> None:
@@ -432,6 +452,12 @@ def _other_device(at: At) -> None:
         event = at.backend.current_stream().record_event()
     event.wait()
     at.same(y.to(at.device).cpu(), _wanted(4) + 1, "an event of one card is not waited for by a stream of another one")
+    for target in (_host(), _host()):
+        at.busy(other)
+        with at.backend.device(other):
+            target.copy_(y, non_blocking=True)
+        at.backend.synchronize(other)
+        at.same(target.clone(), _wanted(4) + 1, "synchronize() of another card returns before the work of that card")
 
 
 STREAMS: Mapping[str, Row] = {
