@@ -8,7 +8,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.system.bundled import beside
 
 COLLECTIVE, TRAINING, DATA, REFUSAL, FAILURE = "collective", "training", "data", "refusal", "failure"
-PRODUCT, SPEED, STEP = "product", "speed", "step"
+PRODUCT, SPEED, STEP, CARDS = "product", "speed", "step", "cards"
 
 MOVED = ("float32", "float16", "bfloat16", "int32", "int64", "int8", "uint8", "bool")
 
@@ -33,6 +33,8 @@ OBJECTS = ("all_gather_object", "broadcast_object_list", "barrier")
 
 #: Kind of parallel training -> its level.
 TRAININGS: dict[str, str] = _DATA["trainings"]
+#: Checks of several cards in one process -> their levels.
+OF_CARDS: dict[str, str] = _DATA["cards"]
 SAMPLERS = ("disjoint-and-complete", "uneven-length", "epochs-differ", "resumed")
 REFUSALS: tuple[str, ...] = tuple(_DATA["refusals"])
 #: Collectives measured for bandwidth and latency.
@@ -67,6 +69,7 @@ def _cases() -> Iterator[Case]:
     of_steps = tuple(f"{of}-{each}" for of in STEPPED for each in RUNGS)
     for property_, subjects, dtype, level in (
         (COLLECTIVE, OBJECTS, "", "standard"),
+        *((CARDS, (subject,), "", level) for subject, level in OF_CARDS.items()),
         *((TRAINING, (subject,), "float32", level) for subject, level in TRAININGS.items()),
         (SPEED, SPEEDS, "float32", "full"),
         (STEP, of_steps, "float32", "full"),

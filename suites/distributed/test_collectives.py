@@ -13,7 +13,7 @@ from pytest_ascend.performance.timing import shares_the_host
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import COLLECTIVE, OBJECTS, PRODUCT, REDUCTIONS, SPEED, collectives, products, speed
+from . import CARDS, COLLECTIVE, OBJECTS, PRODUCT, REDUCTIONS, SPEED, cards, collectives, products, speed
 
 
 @pytest.mark.ascend_cases("distributed", COLLECTIVE)
@@ -56,6 +56,14 @@ def test_collective(
         actual[f"rank {rank}, {name}"] = answers[rank].tensors[name]
         moved[f"rank {rank}, {name}"] = collectives.expected_after(how, case.dtype, size, rank, members)
     precision_compare(actual, moved, standard="binary", name=f"{case.subject} on {count} ranks:")
+
+
+@pytest.mark.ascend_cases("distributed", CARDS)
+def test_cards(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
+    ranks, count = _ascend_ranks
+    ascend_measure("ranks", count)
+    said = ranks.run(count, cards.run, check=case.subject)[0]["said"]
+    assert not said, said
 
 
 @pytest.mark.ascend_cases("distributed", PRODUCT)

@@ -21,7 +21,7 @@ Moves: TypeAlias = dict[str, Callable[[T], T]]
 SIZES = (1, 511, 4097, MIB + 3, 4 * MIB + 5, 16 * MIB + 7)
 
 
-def _copied(at: At, way: Callable[[At, T], T]) -> None:
+def copied(at: At, way: Callable[[At, T], T]) -> None:
     for size in SIZES:
         given = numbered(size // 4 + 1, size).view(torch.uint8)[:size].clone()
         for where in (CPU, at.device):  # memory freed here and reused next holds none of these values
@@ -30,12 +30,6 @@ def _copied(at: At, way: Callable[[At, T], T]) -> None:
         wrong = (found != given).nonzero() if found.shape == given.shape else torch.zeros(1, 1)
         first = int(wrong[0]) if len(wrong) else 0
         at.same(len(wrong), 0, f"a copy of {size} bytes is wrong in {len(wrong)} of them, from byte {first} on")
-
-
-def _between_cards(at: At, x: T) -> T:
-    if at.device.type == "cpu":
-        return x.clone()
-    return x.to(at.device).to(torch.device(at.device.type, at.backend.device_count() - 1)).cpu()
 
 
 def _pinned(at: At, x: T) -> T:
@@ -62,7 +56,6 @@ WAYS: Mapping[str, Callable[[At, T], T]] = {
     "pinned": _pinned,
     "on-the-device": partial(_odd, within=True),
     "clone": lambda at, x: x.to(at.device).clone().cpu(),
-    "cards": _between_cards,
 }
 
 
@@ -343,7 +336,7 @@ def _put(device: torch.device) -> dict[str, T]:
 
 _OTHER_PLACES = "a copy fills gaps, or gives elements other places"
 MOVEMENT: Mapping[str, Row] = {
-    **early({name: partial(_copied, way=way) for name, way in WAYS.items()}, "there-and-back", "odd-places"),
+    **early({name: partial(copied, way=way) for name, way in WAYS.items()}, "there-and-back", "odd-places"),
     "gaps": alike(SMOKE, partial(_copies, targets=_GAPS, sources=_GAPS, dtypes=_WITH_CASTS), _OTHER_PLACES),
     "turned": alike(STANDARD, partial(_copies, targets=_ALL, sources=_SOURCES, dtypes=_WITH_CASTS), _OTHER_PLACES),
     "views": alike(STANDARD, partial(kept, moves=_VIEWS, layouts=_SQUARE), "what is written to a view is elsewhere"),

@@ -254,7 +254,7 @@ _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
 }
 
 
-def _other_arguments(at: At, *, on_cards: bool = False) -> None:
+def other_arguments(at: At, *, on_cards: bool = False) -> None:
     """Check that results follow a number that changes from call to call, with ``on_cards`` also between cards."""
     x = inputs.integers("state/arguments", (ROWS, 64), low=-8, high=9).float()
     last = torch.device(at.device.type, at.backend.device_count() - 1) if on_cards and at.device != CPU else at.device
@@ -280,7 +280,6 @@ STATE: Mapping[str, Row] = {
     "threads-all": (STANDARD, partial(_threads, names=tuple(CALLS))),
     "hundred-calls": (SMOKE, partial(_many, times=70, names=("add", "mul", "exp", "sum", "softmax", "mm"))),
     "thousand-calls": (STANDARD, partial(_many, times=1030, names=("add", "softmax", "mm"))),
-    "other-arguments": (SMOKE, _other_arguments),
+    "other-arguments": (SMOKE, other_arguments),
     "other-settings": (STANDARD, lambda at: at.defined(_other_settings, accumulation=ROWS)),
-    "two-cards": (STANDARD, partial(_other_arguments, on_cards=True)),
 }

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from pytest_ascend.distributed.ranks import Place
 from pytest_ascend.records.case import SWEEP_SEED, Case
 
 #: Seconds of wall time that a job may take: a fault that makes the device wait for ever was noticed.
@@ -121,6 +122,15 @@ def _answers(child: int, reads: int, job: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
+class _Here:
+    """Ranks for a check that rank 0 makes alone, in this process."""
+
+    def run(self, count: int, function: Callable[..., Any], **arguments: Any) -> list[Any]:
+        import torch
+
+        return [function(Place(0, count, torch.device("npu", 0), Path()), **arguments)]
+
+
 def said(case: Case, level: str) -> str:
     """Run a case on the emulated device as a level does; return what is said against it, "" where nothing is."""
     from pytest_ascend.device.npu import Npu
@@ -133,6 +143,7 @@ def said(case: Case, level: str) -> str:
         "npu_device": device.torch_device(),
         "precision_compare": PrecisionCompare(note=lambda _: None, device=str(device.torch_device())),
         "ascend_measure": lambda *_: None,
+        "_ascend_ranks": (_Here(), 2),
         "_ascend_device": device,
         "_ascend_reproduce": lambda *_, **__: None,
         "_ascend_sweep_seed": SWEEP_SEED,
@@ -156,9 +167,12 @@ def said(case: Case, level: str) -> str:
 
 def test_of(case: Case) -> Callable[..., Any]:
     """Return the test function of a case."""
-    module = import_module(f"suites.{case.suite}.test_{case.suite}")
+    from pytest_ascend.system.bundled import folder
+
+    files = sorted(folder("suites").joinpath(case.suite).glob("test_*.py"))
     names = (f"test_{case.property.replace('-', '_')}", f"test_{case.suite}")
-    return next(getattr(module, name) for name in names if hasattr(module, name))
+    modules = [import_module(f"suites.{case.suite}.{file.stem}") for file in files]
+    return next(getattr(module, name) for name in names for module in modules if hasattr(module, name))
 
 
 if __name__ == "__main__":

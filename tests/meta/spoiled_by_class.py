@@ -288,16 +288,16 @@ OF_RUNTIME: Mapping[str, tuple[str, ...]] = {
 }
 #: Class -> the cases that could see its faults, by suite and property.
 CASES: Mapping[str, tuple[str, str]] = {
-    "state between calls": ("runtime", "state"),
-    "streams and events": ("runtime", "streams"),
-    "data movement": ("runtime", "movement"),
+    "state between calls": ("runtime distributed", "state cards"),
+    "streams and events": ("runtime distributed", "streams cards"),
+    "data movement": ("runtime distributed", "movement cards"),
     "time and memory": ("runtime", "costs refusals"),
     "refusals": ("runtime errors", "refusals refused"),
     "autograd": ("programs", "autograd"),
     "optimizers": ("programs", "optimizers"),
     "long chains, ranges": ("programs", "ranges"),
     "parts of models": ("programs", "parts"),
-    "random numbers": ("random", "battery seed distribution state"),
+    "random numbers": ("random distributed", "battery seed distribution state cards"),
 }
 
 
