@@ -223,11 +223,17 @@ def _apart(device: torch.device) -> Iterator[str]:
     if backend.device_count() > 1 and not torch.equal(backend.get_rng_state(other), state):
         yield "to draw on one card changes what another one draws"
     states, cards, drawn = backend.get_rng_state_all(), range(backend.device_count()), list[T]()
-    for _ in range(2):
-        backend.set_rng_state_all(states)
+    for again in (partial(backend.set_rng_state_all, states),) * 2 + (partial(backend.manual_seed_all, 7),):
+        again()
         drawn.append(torch.stack([torch.rand(99, device=f"{device.type}:{card}").cpu() for card in cards]))
-    if not torch.equal(*drawn):
+    if not torch.equal(drawn[0], drawn[1]):
         yield "set_rng_state_all() does not have all cards draw again what they drew"
+    if len(torch.unique(drawn[2], dim=0)) > 1:
+        yield "manual_seed_all() does not have all cards draw the same"
+    before = backend.get_rng_state(other)
+    backend.manual_seed(8)
+    if len(cards) > 1 and not torch.equal(backend.get_rng_state(other), before):
+        yield "manual_seed() seeds another card than the current one"
     if len({(backend.seed(), backend.initial_seed()) for _ in range(9)}) < 9:
         yield "seed() gives the same seed again"
 

@@ -352,7 +352,12 @@ def _blocks(at: At) -> None:
         "less is reserved, or was the most so far, than now": min(reserved, backend.max_memory_allocated()) >= here,
     }
     held.clear()
+    last = torch.device(at.device.type, places[-1])
+    torch.empty(9 * MIB, dtype=torch.uint8, device=last)
+    peak = backend.max_memory_allocated(last)
     backend.reset_peak_memory_stats()
+    is_kept = len(places) == 1 or backend.max_memory_allocated(last) == peak >= 9 * MIB
+    asked["a card has no peak, or loses it by reset_peak_memory_stats() of another one"] = is_kept
     asked["reset_peak_memory_stats() leaves the peak"] = backend.max_memory_allocated() == backend.memory_allocated()
     backend.empty_cache()
     asked["empty_cache() keeps what is not used"] = backend.memory_reserved() <= reserved - 20 * MIB

@@ -7,6 +7,7 @@ multi-stream use repeats: work in a stream is carried out in order; ``wait_strea
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -382,6 +383,14 @@ def _of_current(at: At) -> None:
         again = at.backend.current_stream()
     is_set = inside == side == again == unchanged and at.backend.current_stream() == before and side != before
     at.holds(is_set, "the context of a stream does not set the current stream, or does not set it back")
+    with contextlib.suppress(KeyError), ThreadPoolExecutor(1) as other, at.backend.stream(side):
+        elsewhere = other.submit(at.backend.current_stream).result()
+        at.holds(elsewhere == at.backend.default_stream(), "a thread gets the current stream of another one")
+        raise KeyError
+    at.backend.set_stream(side)
+    is_set = at.backend.current_stream() == side
+    at.backend.set_stream(before)
+    at.holds(is_set and at.backend.current_stream() == before, "set_stream(), or an error, leaves another stream")
     here, last = at.backend.current_device(), at.backend.device_count() - 1
     with at.backend.stream(at.backend.Stream(torch.device(at.device.type, last))):
         at.holds(at.backend.current_device() == last, "the context of another card's stream does not set the card")
