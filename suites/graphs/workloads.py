@@ -420,17 +420,18 @@ def thread(device: torch.device, same: Same) -> None:
 
 
 def host_read(device: torch.device, same: Same) -> None:
-    """Read a result on the host during a capture: it is rejected, and the device captures and computes as before."""
+    """Read a result on the host, or wait, during a capture: it is refused, and the device computes as before."""
     x, refused = numbers(device, 0, 32), 0
     reads: tuple[Callable[[Tensor], object], ...] = (lambda y: y.sum().item(), lambda y: y.cpu(), lambda y: y[y > 0])
-    for read in reads:
+    waits = (lambda _: _torch.npu.current_stream().synchronize(), lambda _: _torch.npu.synchronize())
+    for read in (*reads, *waits):
         graph = _torch.npu.NPUGraph()
         try:
             with _torch.npu.graph(graph):
                 read(x * 2)
         except RuntimeError:
             refused += 1
-    same(torch.tensor(refused), torch.tensor(3), "reads of the host that a capture refuses")
+    same(torch.tensor(refused), torch.tensor(5), "reads of the host, and waits, that a capture refuses")
     same(x * 2, x + x, "mul, eagerly, after refused captures")
     graph, result = captured(lambda: x * 3)
     graph.replay()
