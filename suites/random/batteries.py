@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
@@ -222,18 +223,24 @@ def _apart(device: torch.device) -> Iterator[str]:
         yield "on two streams in turn, other numbers are drawn than on one"
     if backend.device_count() > 1 and not torch.equal(backend.get_rng_state(other), state):
         yield "to draw on one card changes what another one draws"
-    states, cards, drawn = backend.get_rng_state_all(), range(backend.device_count()), list[T]()
-    for again in (partial(backend.set_rng_state_all, states),) * 2 + (partial(backend.manual_seed_all, 7),):
-        again()
-        drawn.append(torch.stack([torch.rand(99, device=f"{device.type}:{card}").cpu() for card in cards]))
-    if not torch.equal(drawn[0], drawn[1]):
+    states, cards = backend.get_rng_state_all(), range(backend.device_count())
+
+    def seeded(*seeds: int) -> None:
+        for card, seed in enumerate(seeds):
+            with backend.device(card):
+                backend.manual_seed(seed)
+
+    def rows(seed: Callable[..., object], *given: Any) -> T:
+        seed(*given)
+        return torch.stack([torch.rand(99, device=f"{device.type}:{card}").cpu() for card in cards])
+
+    if not torch.equal(*(rows(backend.set_rng_state_all, states) for _ in range(2))):
         yield "set_rng_state_all() does not have all cards draw again what they drew"
-    if len(torch.unique(drawn[2], dim=0)) > 1:
-        yield "manual_seed_all() does not have all cards draw the same"
-    before = backend.get_rng_state(other)
-    backend.manual_seed(8)
-    if len(cards) > 1 and not torch.equal(backend.get_rng_state(other), before):
-        yield "manual_seed() seeds another card than the current one"
+    alike, apart = rows(backend.manual_seed_all, 7), rows(seeded, *(7 + card for card in cards))
+    if len(torch.unique(alike, dim=0)) > 1 or not torch.equal(apart[0], alike[0]):
+        yield "cards of the same seed draw different numbers"
+    if len(torch.unique(apart, dim=0)) < len(cards):
+        yield "a card draws by the seed of another one"
     if len({(backend.seed(), backend.initial_seed()) for _ in range(9)}) < 9:
         yield "seed() gives the same seed again"
 
