@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -141,19 +142,25 @@ def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
                 yield _correlation(f"{name}: correlation of calls {j} and {i}, shifted", x[i][1:], x[j][:-1])
 
 
+#: Functions that draw as many numbers as a tensor of ones has.
+_DRAWN: Mapping[str, Callable[[T], T]] = {
+    **{name: getattr(torch, name) for name in ("rand_like", "randn_like")},
+    "randint": lambda x: torch.randint(2**30, x.shape, device=x.device),
+    "randperm": lambda x: torch.randperm(len(x), device=x.device),
+    "dropout": F.dropout,
+    **{
+        name: partial(lambda x, name: getattr(x.clone(), name)(), name=name)
+        for name in ("normal_", "bernoulli_", "exponential_")
+    },
+}
+
+
 def _small_calls(device: torch.device) -> Iterator[str]:
     """Make many small calls: no two may give the same numbers, and drawing must not affect the CPU's generator."""
-    kinds: Mapping[str, Callable[[], T]] = {
-        **{name: partial(getattr(torch, name), 3, device=device) for name in ("rand", "randn")},
-        "randint": lambda: torch.randint(2**30, (3,), device=device),
-        "randperm": lambda: torch.randperm(40, device=device),
-        "bernoulli_": lambda: torch.empty(64, device=device).bernoulli_(),
-        "dropout": lambda: F.dropout(torch.ones(64, device=device)),
-        "exponential_": lambda: torch.empty(3, device=device).exponential_(),
-    }
+    ones = torch.ones(35, device=device)
     before = torch.get_rng_state()  # of the CPU's generator
-    for name, draw in kinds.items():
-        drawn = torch.stack([draw() for _ in range(300)]).cpu().double()
+    for name, draw in _DRAWN.items():
+        drawn = torch.stack([draw(ones) for _ in range(300)]).cpu().double()
         if alike := len(drawn) - len(torch.unique(drawn, dim=0)):
             yield f"{name}: of 300 small calls, {alike} give what another one gave"
         if device.type != "cpu" and not torch.equal(torch.get_rng_state(), before):
@@ -208,19 +215,31 @@ def _by_generators(device: torch.device) -> Iterator[str]:
 
 
 def _apart(device: torch.device) -> Iterator[str]:
-    """Draw on two alternating streams and on several cards: each card has its own sequence, whatever the stream."""
+    """Draw on two streams or threads in turn and on several cards: each card has its own sequence, whatever these."""
     if device.type == "cpu":
         return
-    backend, found = getattr(torch, device.type), list[T]()
-    other = (backend.current_device() + 1) % backend.device_count()
-    for streams in ([backend.current_stream()] * 4, [backend.current_stream(), backend.Stream()] * 2):
-        torch.manual_seed(5)
-        state = backend.get_rng_state(other)
-        for each in streams:
-            with backend.stream(each):
-                found.append(torch.rand(4099, device=device).cpu())
-    if not torch.equal(torch.stack(found[:4]), torch.stack(found[4:])):
-        yield "on two streams in turn, other numbers are drawn than on one"
+    backend, ones = getattr(torch, device.type), torch.ones(4099, device=device)
+    other, side = (backend.current_device() + 1) % backend.device_count(), backend.Stream()
+
+    def elsewhere(draw: Callable[[T], T]) -> T:
+        with backend.stream(side):
+            return draw(ones)
+
+    ways: Mapping[str, Callable[..., T]] = {
+        "in one stream and thread": lambda draw: draw(ones),
+        "in two streams in turn": elsewhere,
+        "in two threads in turn": lambda draw: pool.submit(draw, ones).result(),
+    }
+    with ThreadPoolExecutor(1, initializer=partial(backend.set_device, device)) as pool:
+        for name, draw in _DRAWN.items():
+            found = list[T]()
+            for way in ways.values():
+                torch.manual_seed(5)
+                state = backend.get_rng_state(other)
+                found.append(torch.stack([(way(draw) if turn % 2 else draw(ones)).cpu() for turn in range(4)]))
+            for way, rows in zip(ways, found, strict=True):
+                if not torch.equal(rows, found[0]) or len(torch.unique(rows, dim=0)) < len(rows):
+                    yield f"{name}: {way}, other numbers are drawn, or the same again"
     if backend.device_count() > 1 and not torch.equal(backend.get_rng_state(other), state):
         yield "to draw on one card changes what another one draws"
     states, cards = backend.get_rng_state_all(), range(backend.device_count())
@@ -252,6 +271,7 @@ def _sure(device: torch.device) -> Iterator[str]:
     weights[[0, 1, 499, 500, 998, 999]] = 0
     turns = (torch.arange(4099, device=device) % 3 == 1).float()
     leaf = ones.clone().requires_grad_()
+    dropped = {p: F.dropout(leaf, p) for p in (0.25, 0.75, 0.5)}
     wanted: Mapping[str, tuple[T, T]] = {
         "bernoulli_(1)": (ones.clone().bernoulli_(1.0), ones),
         "bernoulli_(0)": (ones.clone().bernoulli_(0.0), ones * 0),
@@ -260,6 +280,9 @@ def _sure(device: torch.device) -> Iterator[str]:
         "dropout(1)": (F.dropout(ones, 1.0), ones * 0),
         "dropout(0)": (F.dropout(ones, 0.0), ones),
         "gradient of dropout(1)": (torch.autograd.grad(F.dropout(leaf, 1.0).sum(), leaf)[0], ones * 0),
+        **{
+            f"gradient of dropout({p})": (torch.autograd.grad(y.sum(), leaf)[0], y.detach()) for p, y in dropped.items()
+        },
         "bernoulli of zeros and ones": (torch.bernoulli(turns), turns),
         "bernoulli_ of zeros and ones": (torch.empty_like(turns).bernoulli_(turns), turns),
         "normal of means without deviation": (torch.normal(turns * 9, torch.zeros_like(turns)), turns * 9),
