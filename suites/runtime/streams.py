@@ -160,8 +160,9 @@ def _by_event_reused(at: At, first: Any, second: Any) -> None:
 
 
 def _by_many_events(at: At, first: Any, second: Any) -> None:
-    """Wait for many events, one of which, behind others, is late and one of which was never recorded."""
+    """Wait for many events: one, behind others, is late and has another waiter, too; one was never recorded."""
     late, never = first.record_event(), at.backend.Event()
+    at.backend.Stream().wait_event(late)
     never.synchronize()
     at.holds(never.query(), "an event that was never recorded is not over")
     for each in (*(second.record_event() for _ in range(17)), late, *(late for _ in range(23)), never):
@@ -392,10 +393,12 @@ def _of_current(at: At) -> None:
     at.backend.set_stream(before)
     at.holds(is_set and at.backend.current_stream() == before, "set_stream(), or an error, leaves another stream")
     here, last = at.backend.current_device(), at.backend.device_count() - 1
+    used = at.backend.current_stream(last)
     with at.backend.stream(at.backend.Stream(torch.device(at.device.type, last))):
         at.holds(at.backend.current_device() == last, "the context of another card's stream does not set the card")
     at.backend.synchronize(last)
-    at.holds(at.backend.current_device() == here, "the context of a stream, or waiting for a card, leaves another card")
+    is_back = (at.backend.current_device(), at.backend.current_stream(last)) == (here, used)
+    at.holds(is_back, "the context of a stream, or waiting for a card, leaves another card or stream in use")
 
 
 def _backward(at: At) -> None:
