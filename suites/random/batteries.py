@@ -226,7 +226,10 @@ def _apart(device: torch.device) -> Iterator[str]:
             return draw(ones)
 
     ways: Mapping[str, Callable[..., T]] = {
-        "in one stream and thread": lambda draw: draw(ones),
+        "once more": lambda draw: draw(ones),
+        "for what asks for a gradient": lambda draw: draw(ones.clone().requires_grad_()).detach(),
+        "without gradients": lambda draw: torch.no_grad()(draw)(ones.clone().requires_grad_()),
+        "in inference mode": lambda draw: torch.inference_mode()(draw)(ones),
         "in two streams in turn": elsewhere,
         "in two threads in turn": lambda draw: pool.submit(draw, ones).result(),
     }
@@ -267,8 +270,8 @@ def _apart(device: torch.device) -> Iterator[str]:
 def _sure(device: torch.device) -> Iterator[str]:
     """Check certain outcomes: probabilities of 0 and 1, classes of weight zero, ranges of a single number."""
     ones = torch.ones(2**18 + 5, device=device)
-    weights = torch.ones(1000, device=device)
-    weights[[0, 1, 499, 500, 998, 999]] = 0
+    weights, never = torch.ones(5003, device=device), [0, 1, 499, 1023, 1024, 4095, 4096, 5001, 5002]
+    weights[never] = 0
     turns = (torch.arange(4099, device=device) % 3 == 1).float()
     leaf = ones.clone().requires_grad_()
     dropped = {p: F.dropout(leaf, p) for p in (0.25, 0.75, 0.5)}
@@ -295,30 +298,30 @@ def _sure(device: torch.device) -> Iterator[str]:
         "randint of one number": (torch.randint(5, 6, (4099,), device=device), torch.full((4099,), 5, device=device)),
         "randperm of two": (torch.randperm(2, device=device).sort().values, torch.arange(2, device=device)),
         "a class of probability 1": (torch.multinomial(torch.eye(9, device=device)[7], 1), ones[:1].long() * 7),
-        "all classes that can be drawn": (torch.multinomial(weights, 994).sort().values, weights.nonzero().flatten()),
+        "all classes that can be drawn": (torch.multinomial(weights, 4994).sort().values, weights.nonzero().flatten()),
     }
     for name, (found, right) in wanted.items():
         if wrong := int((found.cpu() != right.cpu()).sum()):
             yield f"{name}: {wrong} numbers cannot be"
     if not (torch.equal(turns.cpu(), (torch.arange(4099) % 3 == 1).float()) and bool((leaf == 1).all())):
         yield "bernoulli, normal or dropout changes the tensor that it draws by"
-    never = torch.multinomial(weights, 2**18, replacement=True).cpu()
-    if wrong := int((weights.cpu()[never] == 0).sum()):
+    drawn = torch.multinomial(weights, 2**18, replacement=True).cpu()
+    if wrong := int(torch.isin(drawn, torch.tensor(never)).sum()):
         yield f"multinomial: {wrong} draws of classes with probability 0"
     yield from _by_generators(device)
 
 
 def _classes(device: torch.device) -> Iterator[Finding]:
-    weights = (torch.arange(1000.0) % 37 + 0.25) * (torch.arange(1000) % 5 != 0)
+    weights = (torch.arange(5003.0) % 37 + 4.25) * (torch.arange(5003) % 5 != 0)
     # Weights need not add up to 1: these add up to less, those of the rows below to more.
-    drawn = torch.multinomial((weights / 2**16).to(device), 2**20, replacement=True).cpu()
+    drawn = torch.multinomial((weights / 2**18).to(device), 2**20, replacement=True).cpu()
     shares = (weights.double() / weights.double().sum())[weights > 0]
-    counts = torch.bincount(drawn, minlength=1000)[weights > 0]
+    counts = torch.bincount(drawn, minlength=5003)[weights > 0]
     yield Finding("classes", chi_square(counts[None], shares)[0])
-    rows = torch.multinomial(weights[1:5].to(device).expand(2**16, 4), 1).cpu().flatten()
-    yield _fits("classes by row", rows, weights[1:5].double() / weights[1:5].double().sum())
-    pairs = torch.multinomial(weights[1:5].to(device).expand(2**16, 4), 2).cpu()
-    p = weights[1:5].double() / weights[1:5].double().sum()
+    few = torch.arange(1.25, 5)
+    p, many = few.double() / few.sum(), few.to(device).expand(2**16, 4)
+    yield _fits("classes by row", torch.multinomial(many, 1).cpu().flatten(), p)
+    pairs = torch.multinomial(many, 2).cpu()
     shares = (p[:, None] * p / (1 - p[:, None])).fill_diagonal_(0)  # the second is drawn after removing the first
     cells = ((shares > 0).flatten().cumsum(0) - 1)[pairs[:, 0] * 4 + pairs[:, 1]]
     yield _fits("pairs of classes without replacement", cells, shares[shares > 0])
