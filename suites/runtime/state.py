@@ -255,15 +255,19 @@ _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
 
 
 def other_arguments(at: At, *, on_cards: bool = False) -> None:
-    """Check that results follow a number that changes from call to call, with ``on_cards`` also between cards."""
+    """Check that results follow a number that changes from call to call, between threads and, ``on_cards``, cards."""
     x = inputs.integers("state/arguments", (ROWS, 64), low=-8, high=9).float()
     last = torch.device(at.device.type, at.backend.device_count() - 1) if on_cards and at.device != CPU else at.device
     there = {1: x.to(at.device), 2: x.to(last)}
     where = ", on two cards in turn" if on_cards else ""
     for name, function in WITH_NUMBERS.items():
         found, wanted = ([tensors(function(each[n], n))[0] for n in (1, 2, 1)] for each in (there, {1: x, 2: x}))
+        with ThreadPoolExecutor(1) as other:
+            found += tensors(other.submit(function, there[2], 2).result())[:1]
         cause = f"{name}: the result does not follow an argument that changes from call to call{where}"
-        at.same([each.cpu() for each in found], wanted, cause)  # nor may a later call change an earlier result
+        at.same(
+            [each.cpu() for each in found], [*wanted, wanted[1]], cause
+        )  # nor may a later call change an earlier result
 
 
 def _other_settings(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
