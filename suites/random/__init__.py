@@ -78,7 +78,12 @@ _rrelu = partial(F.rrelu, lower=0.125, upper=0.375, training=True)
 
 
 def _classes(x: T) -> T:
-    return torch.multinomial(torch.tensor(_WEIGHTS, device=x.device), x.numel(), replacement=True)
+    weights = torch.tensor(_WEIGHTS, device=x.device) * 20  # whole numbers, which no dtype rounds
+    return torch.multinomial(weights.to(x.dtype), x.numel(), replacement=True)
+
+
+def _by_gumbel(x: T) -> T:
+    return F.gumbel_softmax(torch.tensor(_WEIGHTS, device=x.device).log().expand(x.numel(), -1), hard=True).argmax(-1)
 
 
 def _shifted_normal(x: T) -> T:
@@ -147,7 +152,9 @@ DRAWINGS: tuple[Drawing, ...] = (
     Drawing("randn_like", torch.randn_like, of.normal()),
     Drawing("normal_", lambda x: x.normal_(1, 2), of.normal(1, 2), FLOATS),
     Drawing("normal", _shifted_normal, of.normal()),
+    Drawing("normal.numbers", _like(partial(torch.normal, 1.0, 2.0)), of.normal(1, 2), FLOATS),
     Drawing("randint", _like(partial(torch.randint, 3, 13)), of.even(10, 3), INTS),
+    Drawing("randint_like", lambda x: torch.randint_like(x, 3, 13), of.even(10, 3), ("float32", "int32")),
     Drawing("randint.high", _wide, of.bits(2**40, low_bits=False), ("int64",)),
     Drawing("randint.low", _wide, of.bits(2**40, low_bits=True), ("int64",)),
     Drawing("random_", lambda x: x.random_(7), of.even(7), ("float32", *INTS)),
@@ -159,7 +166,9 @@ DRAWINGS: tuple[Drawing, ...] = (
     Drawing("randperm", _permuted, of.bits(COUNT, low_bits=False), ("int64",)),
     Drawing("bernoulli", lambda x: torch.bernoulli(torch.full_like(x, 0.25)), of.discrete((0.75, 0.25)), FLOATS),
     Drawing("bernoulli_", lambda x: x.bernoulli_(0.3), of.discrete((0.7, 0.3)), ("float32", "int32", "bool")),
-    Drawing("multinomial", _classes, of.discrete(_WEIGHTS)),
+    Drawing("bernoulli_.tensor", lambda x: x.bernoulli_(torch.tensor(0.3)), of.discrete((0.7, 0.3))),
+    Drawing("multinomial", _classes, of.discrete(_WEIGHTS), FLOATS),
+    Drawing("gumbel_softmax", _by_gumbel, of.discrete(_WEIGHTS)),
     Drawing("multinomial.without_replacement", _without_replacement, of.even(8)),
     Drawing("exponential_", lambda x: x.exponential_(1.5), of.exponential(1.5), ("float32", "float16")),
     Drawing("geometric_", lambda x: x.geometric_(0.3), of.geometric(0.3), ("float32", "int32")),
@@ -168,6 +177,7 @@ DRAWINGS: tuple[Drawing, ...] = (
     Drawing("gamma", lambda x: torch.distributions.Gamma(x.new_tensor(0.5), 2.0).sample(x.shape), of.half_gamma(2.0)),
     Drawing("poisson", lambda x: torch.poisson(torch.full_like(x, 3.5)), of.poisson(3.5)),
     Drawing("dropout", lambda x: _dropped(torch.ones_like(x)), of.discrete((0.2, 0.8), step=1.25), FLOATS, _dropped),
+    Drawing("dropout.in_place", lambda x: 0.8 * _dropped(torch.ones_like(x), inplace=True), _DROPPED),
     Drawing("dropout2d", lambda x: _in_channels(x, lambda y: F.dropout2d(y, 0.5)), _HALVES),
     Drawing("dropout3d", lambda x: _in_channels(x, lambda y: F.dropout3d(y.unsqueeze(2), 0.5)), _HALVES),
     Drawing("alpha_dropout", _alpha_dropped, of.discrete((_P, 1 - _P))),

@@ -265,9 +265,8 @@ def other_arguments(at: At, *, on_cards: bool = False) -> None:
         with ThreadPoolExecutor(1) as other:
             found += tensors(other.submit(function, there[2], 2).result())[:1]
         cause = f"{name}: the result does not follow an argument that changes from call to call{where}"
-        at.same(
-            [each.cpu() for each in found], [*wanted, wanted[1]], cause
-        )  # nor may a later call change an earlier result
+        # Nor may a later call change an earlier result.
+        at.same([each.cpu() for each in found], [*wanted, wanted[1]], cause)
 
 
 def _other_settings(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
