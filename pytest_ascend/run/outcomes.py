@@ -51,7 +51,7 @@ def classify(error: BaseException, *, emulated: bool, missing: Sequence[str] = (
         return Failed(reason=_headline(str(error)) or "an assertion failed", detail=str(error))
     said = error.said if isinstance(error, FailedElsewhere) else text
     is_ours = isinstance(error, AscendError) and not isinstance(error, FailedElsewhere)
-    if is_ours or "out of memory" in text:
+    if is_ours or "out of memory" in said:
         return Errored(reason=_headline(text), detail=text)
     if emulated:
         match, kind = re.search(NOT_EMULATED, said), family(chip)
