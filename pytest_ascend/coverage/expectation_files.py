@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
@@ -52,7 +52,13 @@ def _entry(given: Any, place: str, *, is_old: bool) -> dict[str, Any]:
             raise ValueError(f"{place} has no {name}")
     if unknown := given.keys() - (_OLD_KEYS if is_old else _KEYS):
         raise ValueError(f"{place} has an unknown key: {min(unknown)!r}")
-    given = _renewed(given, place) if is_old else given
+    if is_old:  # converted to schema 2
+        if given.get("emulated") not in (None, True, False):
+            raise ValueError(f"{place}: emulated is {given['emulated']!r}, expected true or false")
+        kinds = {None: [], True: ["emulated"], False: ["npu", "cuda", "cpu"]}[given.get("emulated")]
+        chips = [str(given["chip"])] if "chip" in given else []
+        kept = {name: value for name, value in given.items() if name not in ("cases", "chip", "emulated")}
+        given = {**kept, "cause": given["reason"], "cases": [given["cases"]], "chips": chips, "devices": kinds}
     if given["outcome"] not in EXPECTED:
         raise ValueError(f"{place}: outcome is {given['outcome']!r}, expected one of {', '.join(EXPECTED)}")
     if given["outcome"] == Errored.name and not given.get("says"):
@@ -65,9 +71,12 @@ def _entry(given: Any, place: str, *, is_old: bool) -> dict[str, Any]:
     devices = _texts(given.get("devices", []), f"{place}: devices")
     if unknown := set(devices) - set(DEVICES):
         raise ValueError(f"{place}: devices has {min(unknown)!r}, expected some of {', '.join(DEVICES)}")
+    flags = {name: given[name] for name in _FLAGS if name in given}
+    if wrong := [f"{name} is {value!r:.80}" for name, value in flags.items() if not isinstance(value, bool)]:
+        raise ValueError(f"{place}: {wrong[0]}, expected true or false")
     return {
         **{name: str(given[name]) for name in (*_NEEDED, *_TEXTS) if name in given},
-        **{name: _flag(given[name], f"{place}: {name}") for name in _FLAGS if name in given},
+        **flags,
         "cases": _texts(given.get("cases"), f"{place}: cases"),
         "chips": _texts(given.get("chips", []), f"{place}: chips"),
         "devices": devices,
@@ -77,28 +86,12 @@ def _entry(given: Any, place: str, *, is_old: bool) -> dict[str, Any]:
     }
 
 
-def _renewed(given: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return an entry of schema 1, converted to schema 2."""
-    kept = {name: value for name, value in given.items() if name not in ("cases", "chip", "emulated")}
-    if given.get("emulated") not in (None, True, False):
-        raise ValueError(f"{place}: emulated is {given['emulated']!r}, expected true or false")
-    devices = {None: [], True: ["emulated"], False: ["npu", "cuda", "cpu"]}[given.get("emulated")]
-    chips = [str(given["chip"])] if "chip" in given else []
-    return {**kept, "cause": given["reason"], "cases": [given["cases"]], "chips": chips, "devices": devices}
-
-
 def _texts(value: Any, place: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
         raise ValueError(f"{place} is {value!r:.80}, expected a list of patterns")
     if place.endswith("cases") and not value:
         raise ValueError(f"{place} is empty")
     return tuple(value)
-
-
-def _flag(value: Any, place: str) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{place} is {value!r:.80}, expected true or false")
-    return value
 
 
 def _date(text: str, place: str) -> date:

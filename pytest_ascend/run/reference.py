@@ -72,7 +72,12 @@ class CpuReference:
         source = source_of(subject, inputs, kwargs, autocast)
         if not golden:
             return source.exact()
-        made_from = _digest(subject, inputs, kwargs)
+        state, digest = subject.state_dict() if isinstance(subject, torch.nn.Module) else {}, hashlib.sha256()
+        for tensor in tree_flatten((state, inputs, kwargs))[0]:
+            if isinstance(tensor, torch.Tensor):
+                digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+                digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+        made_from = digest.hexdigest()
         if not self.stores:
             return source.known(self._read(golden, made_from))
         expected = source.exact()
@@ -118,12 +123,3 @@ def _taken_apart(expected: Any) -> tuple[str, dict[str, torch.Tensor]]:
             hint="give a tensor, or a flat tuple, list or dictionary of tensors",
         )
     return form, {name: plain(part) for name, part in parts.items()}
-
-
-def _digest(subject: Any, inputs: Any, kwargs: Any) -> str:
-    state, digest = subject.state_dict() if isinstance(subject, torch.nn.Module) else {}, hashlib.sha256()
-    for tensor in tree_flatten((state, inputs, kwargs))[0]:
-        if isinstance(tensor, torch.Tensor):
-            digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
