@@ -16,7 +16,7 @@ from pytest_ascend.page import View, chart
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.verdict import Rule, Verdict
+from pytest_ascend.records.verdict import Rule
 from pytest_ascend.runlog import codec
 from pytest_ascend.system import figures
 from pytest_ascend.system.bundled import folder
@@ -212,25 +212,20 @@ def _depths(results: Sequence[ResultRecord]) -> Iterator[Chart]:
         part = _PARTS.get(what)
         if part and result.case.suite in ("models", "user"):
             parts = models.setdefault((result.case.subject, autocast, result.case.dtype), {})
-            for verdict in result.verdicts:
-                parts.setdefault(part, []).extend(_tensors(verdict.leaves[: evidence.LEAVES_LIMIT]))
+            for leaf in (each for verdict in result.verdicts for each in verdict.leaves[: evidence.LEAVES_LIMIT]):
+                metrics, limit = leaf.metrics, leaf.limit
+                actual, used = metrics.get("rmse"), metrics.get("limit_used")
+                reference = metrics.get("reference_rmse", metrics.get("honest_rmse"))  # logs of schemas up to 3
+                if actual is not None and reference is not None and used is not None:  # the judge measured them
+                    scaled = actual / used if used else math.nan  # for another rule: the error at which it would fail
+                    allowed = limit.value if limit and limit.name == Rule.RMS else scaled
+                    tensor = chart.Tensor(evidence.line(leaf.path), leaf.agrees, actual, reference, allowed, used)
+                    parts.setdefault(part, []).append(tensor)
     for (subject, autocast, dtype), parts in models.items():
         title = evidence.line(" ".join(filter(None, (subject, autocast, dtype))))
         plottable = chart.depth(title, "", parts.get("outputs", []), parts.get("gradients", []))
         if plottable and sum(map(len, parts.values())) >= LAYERS_FROM:
             yield plottable
-
-
-def _tensors(leaves: Sequence[Verdict]) -> Iterator[chart.Tensor]:
-    """Yield the errors of the tensors for which the judge measured them."""
-    for leaf in leaves:
-        metrics, limit = leaf.metrics, leaf.limit
-        actual, used = metrics.get("rmse"), metrics.get("limit_used")
-        reference = metrics.get("reference_rmse", metrics.get("honest_rmse"))  # logs of schemas up to 3
-        if actual is not None and reference is not None and used is not None:
-            scaled = actual / used if used else math.nan  # for another rule: the error at which it would fail
-            allowed = limit.value if limit and limit.name == Rule.RMS else scaled
-            yield chart.Tensor(evidence.line(leaf.path), leaf.agrees, actual, reference, allowed, used)
 
 
 def _over_axis(result: ResultRecord, name: str, values: Sequence[float], axis: str) -> Iterator[Chart]:

@@ -54,7 +54,11 @@ class _Results(unittest.TestResult):
                 os._exit(1)
 
     def addSuccess(self, test: unittest.TestCase) -> None:
-        by_cpu = "" if self.device == "cpu" else _on_the_cpu(test)
+        # The operator that the test is about, if torch_npu has no kernel for it, so that the CPU computes it.
+        method = getattr(type(test), getattr(test, "_testMethodName", ""), None)
+        given: Any = (getattr(method, "__defaults__", None) or ({},))[0]
+        name = f"aten::{getattr(given.get('op'), 'aten_name', '')}" if isinstance(given, dict) else ""
+        by_cpu = name if self.device != "cpu" and name and _falls_back(name) else ""
         self._note(test, "fallback" if by_cpu else "passed", f"computed on the CPU: {by_cpu}")
 
     def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: ARG002
@@ -109,14 +113,6 @@ class _Runner(unittest.TextTestRunner):
 def _flat(suite: Any) -> Iterator[unittest.TestCase]:
     for each in suite:
         yield from _flat(each) if isinstance(each, unittest.TestSuite) else (each,)
-
-
-def _on_the_cpu(case: unittest.TestCase) -> str:
-    """Return the operator that a test is about if torch_npu has no kernel for it, so that the CPU computes it."""
-    method = getattr(type(case), getattr(case, "_testMethodName", ""), None)
-    given: Any = (getattr(method, "__defaults__", None) or ({},))[0]
-    name = f"aten::{getattr(given.get('op'), 'aten_name', '')}" if isinstance(given, dict) else ""
-    return name if name and _falls_back(name) else ""
 
 
 @functools.cache  # many tests are about one operator, and torch has thousands

@@ -99,21 +99,18 @@ def derive(listed: Listed, ids: Iterable[str], source: str, operators: Collectio
                 reason = Counter(reasons[each] for each in fresh).most_common(1)[0][0]
                 found.append(((reason, *((each,) for each in named)), len(fresh), spared))
                 left.difference_update(fresh)
-    for place in (_OPERATOR + 1, 4, 2):
-        found = list(_joined(found, place))
+    for place in (_OPERATOR + 1, 4, 2):  # rules that differ only there become one
+        alike = by_key(((*row[:place], *row[place + 1 :]), (row[place], count, spared)) for row, count, spared in found)
+        found = []
+        for rest, those in alike.items():
+            several, counts, spares = zip(*those, strict=True)
+            values = tuple(sorted(set().union(*several)))
+            found.append(((*rest[:place], values, *rest[place:]), sum(counts), sum(spares)))
     made = [
         Rule(reason=reason, classes=cls, tests=tests, operators=of, dtypes=dtypes, source=source, count=n, spared=m)
         for (reason, cls, tests, of, dtypes), n, m in found
     ]
     return sorted(made, key=lambda each: (-each.count, each.reason, each.classes, each.tests))
-
-
-def _joined(rows: Iterable[tuple[Any, int, int]], place: int) -> Iterator[tuple[Any, int, int]]:
-    joined = by_key(((*row[:place], *row[place + 1 :]), (row[place], count, spared)) for row, count, spared in rows)
-    for rest, group in joined.items():
-        several, counts, spares = zip(*group, strict=True)
-        values = tuple(sorted(set().union(*several)))
-        yield (*rest[:place], values, *rest[place:]), sum(counts), sum(spares)
 
 
 def excluded(rules: Iterable[Rule], ids: Iterable[str], operators: Collection[str]) -> dict[str, Rule]:

@@ -91,20 +91,14 @@ def causes_of(results: Iterable[ResultRecord], manifest: tuple[Case, ...] = ()) 
     executed = Counter(_described(manifest or tuple(each.case for each in results)))
     for each in (*by_outcome[NotRun.name], *by_outcome[NotEmulated.name]):
         executed.subtract(_keys(_features_of(each.case)))
-    explained = _explained(by_outcome[Failed.name])
-    return tuple(cause for name in GROUPED for cause in _grouped(by_outcome[name], executed, explained))
-
-
-def _explained(failed: Sequence[ResultRecord]) -> Mapping[str, str]:
-    """Return the failing operators that torch composes of another failing one, as argsort of sort, with that one."""
-    counts = Counter(_subject(each.case) for each in failed)
-    found = {}
-    for suite in {each.case.suite for each in failed}:
+    # Failing operators that torch composes of another failing one, as argsort of sort, with that one.
+    counts, explained = Counter(_subject(each.case) for each in by_outcome[Failed.name]), {}
+    for suite in {each.case.suite for each in by_outcome[Failed.name]}:
         for name, parts in describe(suite).made_of.items():
             failing = [part for part in (f"{suite}/{each}" for each in parts) if part in counts]
             if failing:
-                found[f"{suite}/{name}"] = max(failing, key=lambda each: (counts[each], each))
-    return found
+                explained[f"{suite}/{name}"] = max(failing, key=lambda each: (counts[each], each))
+    return tuple(cause for name in GROUPED for cause in _grouped(by_outcome[name], executed, explained))
 
 
 @dataclass(frozen=True, slots=True)
