@@ -77,8 +77,16 @@ def upstream(
         low, high = (-127, 256) if dtype is torch.float32 else (-1, 2)
         return [inputs.integers(f"{key}/whole", each.shape, low=low, high=high).to(dtype) for key, each in keyed]
     if operator.one_set_of_inputs:
+        # Random, and exact in all of these dtypes: the same in the cases of each.
         held_by = (REAL_PARTS.get(dtype, dtype),) if sample.all_bits else (torch.bfloat16, torch.float16)
-        return [_normal(key, each, held_by) for key, each in keyed]
+        found = []
+        for key, each in keyed:
+            normal = _drawn(key, (*each.shape, 2) if each.is_complex() else each.shape, torch.float32)
+            for held in held_by:
+                normal = normal.to(held)
+            normal = normal.double()
+            found.append((torch.view_as_complex(normal) if each.is_complex() else normal).to(each.dtype))
+        return found
     changes = [change for each in sample.values() if isinstance(each, Variant) for change in each.changes]
     special = [change for change in changes if change.startswith("special")]
     sampled = [(key, _drawn(key, each.shape, dtype)) for key, each in keyed]
@@ -91,15 +99,6 @@ def upstream(
 def _drawn(key: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """Return a random tensor, to be left unmodified: the device, the CPU and float64 use it in turn."""
     return inputs.normal(key, shape, dtype=dtype)
-
-
-def _normal(key: str, output: torch.Tensor, held_by: Sequence[torch.dtype]) -> torch.Tensor:
-    """Return a random incoming gradient, exact in all of these dtypes: it is the same in the cases of each."""
-    sampled = _drawn(key, (*output.shape, 2) if output.is_complex() else output.shape, torch.float32)
-    for dtype in held_by:
-        sampled = sampled.to(dtype)
-    sampled = sampled.double()
-    return (torch.view_as_complex(sampled) if output.is_complex() else sampled).to(output.dtype)
 
 
 def with_grad(sample: Sample, args: Any, dtype: torch.dtype) -> list[torch.Tensor]:

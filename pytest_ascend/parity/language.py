@@ -82,17 +82,15 @@ def continued(
     for number, each in enumerate(padding.tolist()):  # results at padding are not specified
         for step in steps:
             step[number, : int(each)] = 0
-    hidden = {name: each.cpu() for name, each in zip(_layers(model, len(steps)), steps, strict=True)}
-    return Continuation(made.sequences[:, start:].cpu(), torch.stack(list(made.logits), 1).cpu(), hidden)
-
-
-def _layers(model: nn.Module, count: int) -> list[str]:
-    """Name the sources of hidden states: embeddings, all layers but the last, and the norm after the last."""
-    lists = [name for name, each in model.named_modules() if isinstance(each, nn.ModuleList) and len(each) == count - 1]
+    # The sources of hidden states: embeddings, all layers but the last, and the norm after the last.
+    count = len(steps) - 1
+    lists = [name for name, each in model.named_modules() if isinstance(each, nn.ModuleList) and len(each) == count]
     stem = ([each for each in lists if "vis" not in each] or lists or ["layers"])[0]
     above = stem.rpartition(".")[0]
-    ends = [".".join(filter(None, (above, each))) for each in ("embed_tokens", "norm")]
-    return [ends[0], *(f"{stem}.{number}" for number in range(count - 2)), ends[1]]
+    first, last = (".".join(filter(None, (above, each))) for each in ("embed_tokens", "norm"))
+    names = [first, *(f"{stem}.{number}" for number in range(count - 1)), last]
+    hidden = {name: each.cpu() for name, each in zip(names, steps, strict=True)}
+    return Continuation(made.sequences[:, start:].cpu(), torch.stack(list(made.logits), 1).cpu(), hidden)
 
 
 def of_target(
@@ -190,6 +188,7 @@ class Generation:
 
     def figures(self) -> Iterator[tuple[str, float | list[float]]]:
         """Yield the measurements of a language model, for the device and for the CPU in the same dtype."""
+        model: Any = self.model
         margins = self.exact.logits.topk(2).values
         yield "equal_tokens", float((self.actual.tokens == self.best).double().mean())
         yield "smallest_margin", float((margins[..., 0] - margins[..., 1]).min())
@@ -198,16 +197,13 @@ class Generation:
             found = self._log_probabilities(each)
             yield f"{name}logprob_error_by_position", (found - exact).abs().amax(0).tolist()
             yield f"{name}perplexity_difference", float((-found.mean()).exp() - (-exact.mean()).exp())
-            yield f"{name}kl_by_depth", [float(kl) for kl in self._divergences(each)]
+            # For each layer, the mean divergence of its state's prediction from that of the float64 state.
+            divergences, head = [], model.get_output_embeddings()
+            for layer, state in each.hidden.items():
+                with torch.no_grad():
+                    logs, right = (head(of.double()).log_softmax(-1) for of in (state, self.exact.hidden[layer]))
+                divergences.append(float((right.exp() * (right - logs)).sum(-1).mean().clamp(min=0)))
+            yield f"{name}kl_by_depth", divergences
 
     def _log_probabilities(self, of: Continuation) -> Tensor:
         return of.logits.double().log_softmax(-1).gather(-1, self.actual.tokens[..., None])[..., 0]
-
-    def _divergences(self, of: Continuation) -> Iterator[Tensor]:
-        """Yield, for each layer, the mean divergence of its state's prediction from that of the float64 state."""
-        model: Any = self.model
-        head = model.get_output_embeddings()
-        for name, actual in of.hidden.items():
-            with torch.no_grad():
-                logs, exact = (head(each.double()).log_softmax(-1) for each in (actual, self.exact.hidden[name]))
-            yield (exact.exp() * (exact - logs)).sum(-1).mean().clamp(min=0)

@@ -223,7 +223,9 @@ class Source:
 
     def depends_on_seed(self, found: Any, *, own: bool = False) -> bool:
         """Return whether another seed changes the float64 result; with ``own``, other seeds set by the model itself."""
-        with _other_seeds() if own else contextlib.nullcontext():
+        usual: Any = torch.manual_seed
+        others = for_now(partial(setattr, torch, "manual_seed"), lambda seed: usual(seed ^ 1), usual)
+        with others if own else contextlib.nullcontext():
             again = self._compute(_widen, None, (), seed=2**31 - 1)
         return not all(map(_is_same, tensors_in(found), tensors_in(again)))
 
@@ -343,7 +345,10 @@ class Source:
         owner = _owner(self.subject)
         subject = self.subject if owner is None else _copied(self.subject, owner, convert)
         args, kwargs = mapped((self.args, self.kwargs), convert)
-        _forget(owner)
+        # transformers caches position embeddings, which would make all runs equal.
+        for kind in {type(each) for each in owner.modules()} if owner else ():
+            for clear in _caches(kind):  # type: ignore[arg-type]  # a class is hashable
+                clear()
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             torch.random.set_rng_state(self.random)
@@ -366,13 +371,6 @@ def _owner(subject: Any) -> nn.Module | None:
     """Return the module that is called, or whose method is called."""
     owner = getattr(subject, "__self__", None) if inspect.ismethod(subject) else subject
     return owner if isinstance(owner, nn.Module) else None
-
-
-def _forget(owner: nn.Module | None) -> None:
-    """Clear caches of earlier calls: transformers caches position embeddings, which would make all runs equal."""
-    for kind in {type(each) for each in owner.modules()} if owner else ():
-        for clear in _caches(kind):  # type: ignore[arg-type]  # a class is hashable
-            clear()
 
 
 @lru_cache(maxsize=256)
@@ -400,12 +398,6 @@ def _copied(subject: Any, owner: nn.Module, convert: Change | None = None) -> An
                 for name, buffer in part.named_buffers(recurse=False):
                     part._buffers[name] = convert(buffer)  # noqa: SLF001 - as Module.to does
     return module if subject is owner else getattr(module, subject.__name__)
-
-
-def _other_seeds() -> contextlib.AbstractContextManager[None]:
-    """Make functions that seed torch's generator set another seed."""
-    usual: Any = torch.manual_seed
-    return for_now(partial(setattr, torch, "manual_seed"), lambda seed: usual(seed ^ 1), usual)
 
 
 def _shapes(tensors: Iterable[Tensor]) -> list[torch.Size]:

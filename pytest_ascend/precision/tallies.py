@@ -275,8 +275,13 @@ class Dense:
         sums.count += self.size
         sums.expected_max = max(sums.expected_max, highest)
         self._octaves_and_inverse(sums.format, lowest)
-        if not self._keeps_each:
-            self._note_beyond(sums, furthest, lowest)
+        bound = furthest * 2.0**sums.format.digits / BEYOND_ULPS
+        if not self._keeps_each and lowest < bound:
+            # Errors too large for the bins, where the expected value is much smaller than the error.
+            places = np.flatnonzero((self._magnitude < bound) & (self._error > 0))
+            errors, inverses = (each[places].astype(np.float64) for each in (self._error, self._inverse))
+            ulps = errors * inverses * 2.0 ** (sums.format.digits - 2)
+            sums.spread.note_beyond(self._octaves[places] // BINS, ulps)
         if sums.block:
             np.divide(self._ulps.dtype.type(2.0 ** (2 - sums.format.digits)), self._inverse, out=self._ulps)
             errors, roundings = (each.astype(np.float64) for each in (self._error, self._ulps))
@@ -309,15 +314,6 @@ class Dense:
             keys -= (word.bias + LOWEST_ULP_EXPONENT) << 3
             keys += self._octaves
             sums.spread.count(torch.from_numpy(keys))
-
-    def _note_beyond(self, sums: Sums, furthest: float, lowest: float) -> None:
-        """Store errors too large for the bins, where the expected value is much smaller than the error."""
-        bound = furthest * 2.0**sums.format.digits / BEYOND_ULPS
-        if lowest < bound:
-            places = np.flatnonzero((self._magnitude < bound) & (self._error > 0))
-            errors, inverses = (each[places].astype(np.float64) for each in (self._error, self._inverse))
-            ulps = errors * inverses * 2.0 ** (sums.format.digits - 2)
-            sums.spread.note_beyond(self._octaves[places] // BINS, ulps)
 
     def _add_figures(self, sums: Sums, actual: Tensor, expected: Tensor, lowest: float) -> None:
         """Add what only the metrics of a verdict need: products and relative errors."""
