@@ -50,7 +50,15 @@ def dispute(case: str, *, reason: str, evidence: str, by: str, path: Path, decid
     The case is recorded as disputed by every run with --ascend-expectations=FILE, and for everyone once FILE is the
     release's own list. A decided dispute no longer has an effect, and stays in the list as a record.
     """
-    data = _disputes(path)
+    try:
+        known = read_regular(path, expectations.LIMIT_BYTES) if path.exists() else b'{"schema": 2, "causes": []}'
+        data: Any = strict_json(known)
+        expectations.parse(json.dumps(data).encode(), _ANY)
+        data = {**data, "causes": list(data["causes"]), "decided": list(data.get("decided", ()))}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"cannot read {path}: {error}", hint="docs/expectations.md describes the file") from error
+    except KeyError as error:
+        raise UsageError(f"{path} has no causes: it is of schema 1", hint="name another file: --list FILE") from error
     disputes, today = [each for each in data["causes"] if each.get("outcome") == "disputed"], expectations.today()
     open_ = [each for each in disputes if list(each.get("cases", ())) == [case]]
     if decide:
@@ -67,18 +75,6 @@ def dispute(case: str, *, reason: str, evidence: str, by: str, path: Path, decid
     expectations.parse(content.encode(), _ANY)
     write_if_new(path, content.encode())
     click.echo(f"{path}: {case} is {f'decided: the {decide} was wrong' if decide else 'disputed'}")
-
-
-def _disputes(path: Path) -> dict[str, Any]:
-    try:
-        known = read_regular(path, expectations.LIMIT_BYTES) if path.exists() else b'{"schema": 2, "causes": []}'
-        data: Any = strict_json(known)
-        expectations.parse(json.dumps(data).encode(), _ANY)
-        return {**data, "causes": list(data["causes"]), "decided": list(data.get("decided", ()))}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise UsageError(f"cannot read {path}: {error}", hint="docs/expectations.md describes the file") from error
-    except KeyError as error:
-        raise UsageError(f"{path} has no causes: it is of schema 1", hint="name another file: --list FILE") from error
 
 
 def _entry(case: str, reason: str, evidence: str, by: str, today: date) -> dict[str, Any]:

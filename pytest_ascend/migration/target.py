@@ -113,8 +113,16 @@ def target_model(factory: Any, inputs: Any = "", batch: int | None = None) -> Ta
         model, given = made(resolve(factory, "model") if isinstance(factory, str) else factory, name)
     if not isinstance(inputs, str | None):
         given = inputs
+    elif inputs and _is_shapes(inputs):
+        generator = torch.Generator().manual_seed(0)
+        given = tuple(
+            torch.randn(shape, generator=generator).to(dtype)
+            if dtype.is_floating_point or dtype.is_complex
+            else torch.randint(below, shape, generator=generator).to(dtype)
+            for shape, dtype, below in _parsed(inputs)
+        )
     elif inputs:
-        given = tuple(_drawn(inputs)) if _is_shapes(inputs) else resolve(inputs, "inputs")
+        given = resolve(inputs, "inputs")
     if given is None:
         hint = "name a function or shapes, as in my.module:inputs or 8x3x224x224; or have the factory give both"
         raise UsageError(f"{name} has no inputs", hint=hint)
@@ -209,15 +217,6 @@ def _parsed(text: str) -> Iterator[tuple[list[int], torch.dtype, int]]:
         _refuse_large(math.prod(shape), part)
         # By default, integers are below 2: a valid index of almost any embedding.
         yield shape, dtype, int(match["below"] or 2)
-
-
-def _drawn(text: str) -> Iterator[Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    for shape, dtype, below in _parsed(text):
-        if dtype.is_floating_point or dtype.is_complex:
-            yield torch.randn(shape, generator=generator).to(dtype)
-        else:
-            yield torch.randint(below, shape, generator=generator).to(dtype)
 
 
 def _refuse_large(elements: int, what: str) -> None:

@@ -174,7 +174,13 @@ def program(target: Target, folder: Path, verdict: Verdict | None) -> str:
     call, (worst, limit) = found or target.latest, (leaf.worst, leaf.limit) if leaf and found else (None, None)
     # Paths that begin otherwise belong to strides or signs; their indices do not apply.
     element = (place_of(path), worst.index) if worst and path.startswith(f"{target.operator.name}[") else None
-    imports, function = _function(target, changes=call.direction == IN_PLACE)
+    operator, changes = target.operator, call.direction == IN_PLACE
+    imports: Sequence[str] = ()
+    if not (function := _public_name(operator.changes_first if changes else operator.function)):
+        imports, row = target.origin or ((), f"bundled_operator({f'{target.case.suite}/{target.case.subject}'!r})")
+        if not target.origin and target.case.suite not in ("ops", "fused"):
+            raise Unwritable(f"the function of {operator.name} has no name of its own")
+        function = f"{row}.{'changes_first' if changes else 'function'}"
     saved = _saved(target, call, element, (limit.name, float(limit.value)) if limit else ("", 0.0))
     file = folder / f"{re.sub(r'[^A-Za-z0-9_.+-]', '_', target.case.id.replace('/', '.'))[:180]}.safetensors"
     if folder.is_dir() and sum(each.stat().st_size for each in folder.iterdir()) > FOLDER_BYTES:
@@ -194,17 +200,6 @@ def program(target: Target, folder: Path, verdict: Verdict | None) -> str:
         f"rerun({str(shown)!r}, {function}, {str(target.device)!r})",
     )
     return "\n".join(lines) + "\n"
-
-
-def _function(target: Target, *, changes: bool) -> tuple[Sequence[str], str]:
-    """Return the imports and the expression of the function under test. Raises Unwritable if it has no name."""
-    operator = target.operator
-    if name := _public_name(operator.changes_first if changes else operator.function):
-        return (), name
-    imports, row = target.origin or ((), f"bundled_operator({f'{target.case.suite}/{target.case.subject}'!r})")
-    if not target.origin and target.case.suite not in ("ops", "fused"):
-        raise Unwritable(f"the function of {operator.name} has no name of its own")
-    return imports, f"{row}.{'changes_first' if changes else 'function'}"
 
 
 def bundled_operator(name: str) -> Operator:

@@ -258,7 +258,14 @@ def perturbed(
         return reference_runs
     if not (reference_runs.is_floating_point() or reference_runs.is_complex()):
         return reference_runs
-    error, wide = _error(expected, reference_runs.dtype, ulps, together=together), reference_runs.to(expected.dtype)
+    # In float64 the error is relative to the largest, as no better reference exists.
+    info = torch.finfo(reference_runs.dtype)
+    size, is_reference = expected.abs().nan_to_num(0.0, 0.0, 0.0), info.bits == _REFERENCE_BITS
+    ulps = _REFERENCE_ULPS if is_reference else ulps
+    if (is_reference or together) and size.numel():
+        size = size.max().expand_as(size)
+    exponent = torch.frexp(size.clamp(info.smallest_normal, info.max)).exponent.double() - 1
+    error, wide = ulps * info.eps * torch.exp2(exponent), reference_runs.to(expected.dtype)
     if reference_runs.is_complex():  # each part has the error of the whole
         expected, wide, error = torch.view_as_real(expected), torch.view_as_real(wide), error.unsqueeze(-1)
     direction = calling.directions("ops/shaken", expected)
@@ -267,17 +274,6 @@ def perturbed(
     moved = expected + direction * error
     moved = (torch.view_as_complex(moved) if reference_runs.is_complex() else moved).to(reference_runs.dtype)
     return torch.where(moved.isfinite() & reference_runs.isfinite(), moved, reference_runs)
-
-
-def _error(expected: torch.Tensor, dtype: torch.dtype, ulps: float, *, together: bool) -> torch.Tensor:
-    """Return each element's allowed error; in float64 relative to the largest, as no better reference exists."""
-    info = torch.finfo(dtype)
-    size, is_reference = expected.abs().nan_to_num(0.0, 0.0, 0.0), info.bits == _REFERENCE_BITS
-    ulps = _REFERENCE_ULPS if is_reference else ulps
-    if (is_reference or together) and size.numel():
-        size = size.max().expand_as(size)
-    exponent = torch.frexp(size.clamp(info.smallest_normal, info.max)).exponent.double() - 1
-    return ulps * info.eps * torch.exp2(exponent)
 
 
 def signs(values: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:

@@ -116,7 +116,13 @@ def time_rounds(
     first_us = _first_us(call, device)
     if peer is not None:
         peer()
-    rounds = Rounds(call=call, device=device, calls=_calls(call, device), peer=peer)
+    # The calls of a round are as many as the quickest of a few calls allows. Work that takes long is called once,
+    # however quick the next call may be.
+    quickest_us = _first_us(call, device)
+    if quickest_us <= 100 * ROUND_US:
+        quickest_us = min(quickest_us, _first_us(call, device), _first_us(call, device))
+    calls = max(1, math.ceil(ROUND_US / quickest_us))
+    rounds = Rounds(call=call, device=device, calls=calls, peer=peer)
     # After three tenths of the budget, the device counts as warm in any case.
     count = _count(_warm_up(rounds, budget_s * 0.3), budget_s, fewest)
     rounds.peers_us.clear()
@@ -170,15 +176,6 @@ def _first_us(call: Call, device: Device) -> float:
     call()
     device.synchronize()
     return (time.perf_counter_ns() - start) / 1000
-
-
-def _calls(call: Call, device: Device) -> int:
-    """Return the number of calls per round, from the quickest of a few; work that takes long is called once."""
-    quickest_us = _first_us(call, device)
-    if quickest_us > 100 * ROUND_US:  # such work is called once, however quick the next call may be
-        return 1
-    quickest_us = min(quickest_us, _first_us(call, device), _first_us(call, device))
-    return max(1, math.ceil(ROUND_US / quickest_us))
 
 
 def _warm_up(rounds: Rounds, budget_s: float) -> float:

@@ -60,7 +60,14 @@ def estimate(latencies_us: Sequence[float], peers_us: Sequence[float] = ()) -> E
     """
     times = np.log(_checked(latencies_us))
     if not len(peers_us):
-        return Estimate(value=_quickest(times), error=_error(times), scale=ALONE)
+        # The quickest rounds are in the calm blocks, and only they count: the noisier half of the blocks is ignored.
+        blocks = min(8, len(times) // 2)  # consecutive rounds share disturbances
+        if blocks < 2:
+            return Estimate(value=_quickest(times), error=float("inf"), scale=ALONE)
+        found = np.array([_quickest(part) for part in np.array_split(times, blocks)])
+        calm = np.sort(np.abs(found - np.median(found)))[: max(2, blocks // 2)]
+        error = np.sqrt(np.mean(calm**2)) / np.sqrt(blocks)
+        return Estimate(value=_quickest(times), error=float(error), scale=ALONE)
     peers = np.log(_checked(peers_us))
     if len(peers) != len(times):
         raise UsageError(f"{len(times)} rounds and {len(peers)} of the peer", hint="time the peer before each round")
@@ -83,19 +90,6 @@ def _checked(times_us: Sequence[float]) -> Floats:
 def _quickest(values: Floats) -> float:
     """Return the mean of the quickest tenth of the rounds, which counts without a peer."""
     return float(np.sort(values)[: max(1, round(len(values) * 0.1))].mean())
-
-
-def _error(times: Floats) -> float:
-    """Return the standard error, from the spread of blocks of consecutive rounds.
-
-    The quickest rounds are in the calm blocks, and only they count: the noisier half of the blocks is ignored.
-    """
-    blocks = min(8, len(times) // 2)  # consecutive rounds share disturbances
-    if blocks < 2:
-        return float("inf")
-    found = np.array([_quickest(part) for part in np.array_split(times, blocks)])
-    calm = np.sort(np.abs(found - np.median(found)))[: max(2, blocks // 2)]
-    return float(np.sqrt(np.mean(calm**2)) / np.sqrt(blocks))
 
 
 SLOWER, NOT_SLOWER, CANNOT_TELL = "slower", "not slower", "cannot tell"

@@ -184,7 +184,16 @@ class ErrorModel:
         element = np.zeros(self.exponents.shape)
         sums = inner_by_model(self.setting, self.exponents, self.allow, self.allow.sums)
         if self.has_runs:
-            element = self._inner(chance_of(count, self.allow), sums)
+            # The bound over the narrowest window of octaves with enough elements.
+            chance, element = chance_of(count, self.allow), np.full(self.exponents.shape, np.inf)
+            for half_width in WINDOWS[WIDE:]:
+                enough = np.isinf(element) & (sliding_sum(self._count, half_width) >= self._enough)
+                if not enough.any():
+                    continue
+                largest = self.largest * sliding_max(self._largest, half_width) * self._unit
+                if not self.setting.request.sampled:
+                    largest = np.maximum(largest, self._scale(half_width, chance, sums))
+                element = np.where(enough, largest, element)
         if self._sums_count:
             element = np.maximum(element, sums)
         if self.setting.request.branching:
@@ -195,19 +204,6 @@ class ErrorModel:
             alone = self.allow.sampled_ulps if self.setting.approximated else self.allow.element_ulps
             allowed = np.maximum(alone * self.ulp, self.ulp + element)
         return Limits(int(self.exponents[0]), np.minimum(allowed, sys.float_info.max))
-
-    def _inner(self, chance: float, sums: Floats) -> Floats:
-        """Return the bound over the narrowest window of octaves with enough elements."""
-        bound = np.full(self.exponents.shape, np.inf)
-        for half_width in WINDOWS[WIDE:]:
-            enough = np.isinf(bound) & (sliding_sum(self._count, half_width) >= self._enough)
-            if not enough.any():
-                continue
-            allowed = self.largest * sliding_max(self._largest, half_width) * self._unit
-            if not self.setting.request.sampled:
-                allowed = np.maximum(allowed, self._scale(half_width, chance, sums))
-            bound = np.where(enough, allowed, bound)
-        return bound
 
     def outlying(self, half_width: int) -> npt.NDArray[np.bool_]:
         """Return, for each window, whether one element causes most of a reference run's squared errors."""

@@ -66,7 +66,14 @@ def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf]:
             text += f"; missing: {', '.join(missing[:8])}" if missing else ""
             text += f"; not expected: {', '.join(surplus[:8])}" if surplus else ""
             yield Leaf(whole.path, mismatch=text)
-        runs = [_parts_of_run(one, whole.expected, whole.path) for one in whole.reference_runs]
+        runs, wanted = list[dict[Any, Any]](), children(whole.expected)
+        for one in whole.reference_runs:
+            if (its := children(one)) is None or wanted is None or its.keys() != wanted.keys():
+                raise UsageError(
+                    f"reference_runs does not have the structure of expected at {whole.path}: it is {kind(one)}",
+                    hint="run the same function on the CPU for both; several reference runs go into precision.Samples",
+                )
+            runs.append(its)
         for key, value in expected.items():
             if key in parts:
                 named = f"[{key!r}]" if isinstance(whole.actual, Mapping) else f".{key}"
@@ -213,16 +220,6 @@ def tensors_in(value: Any, *, into_objects: bool = True) -> list[torch.Tensor]:
 
     mapped(value, keep, into_objects=into_objects)
     return found
-
-
-def _parts_of_run(reference_runs: Any, expected: Any, path: str) -> dict[Any, Any]:
-    parts, wanted = children(reference_runs), children(expected)
-    if parts is None or wanted is None or parts.keys() != wanted.keys():
-        raise UsageError(
-            f"reference_runs does not have the structure of expected at {path}: it is {kind(reference_runs)}",
-            hint="run the same function on the CPU for both; several reference runs go into precision.Samples",
-        )
-    return parts
 
 
 def kind(value: Any) -> str:

@@ -199,17 +199,8 @@ def _refuse_own_seeds(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[s
 
 def _refusal(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any], drawn: Iterable[str]) -> UsageError:
     """Return the error for a model whose results depend on random numbers."""
-    where, drawn_by = _drawing(model, inputs, kwargs), ", ".join(sorted(drawn))
-    return UsageError(
-        f"{type(model).__name__} draws random numbers ({drawn_by}) in {where}, others on each device",
-        hint="dropout: call model.eval(), or set it to 0; other random numbers: give them to the model as inputs",
-    )
-
-
-def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return the names of the innermost modules that use random numbers."""
     copied = copy.deepcopy(model).cpu()
-    found: list[str] = []
+    found: list[str] = []  # the innermost modules that use random numbers
 
     def watched(name: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with OperatorNames() as seen:
@@ -223,7 +214,12 @@ def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any])
     args, named = mapped((inputs, dict(kwargs)), lambda tensor: tensor.detach().cpu())
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         copied(*args, **named)
-    return some_of([each or "the model itself" for each in found], 6) or "its backward pass"
+    where = some_of([each or "the model itself" for each in found], 6) or "its backward pass"
+    drawn_by = ", ".join(sorted(drawn))
+    return UsageError(
+        f"{type(model).__name__} draws random numbers ({drawn_by}) in {where}, others on each device",
+        hint="dropout: call model.eval(), or set it to 0; other random numbers: give them to the model as inputs",
+    )
 
 
 def by_cann_too(function: Callable[P, Found]) -> Callable[P, Found]:

@@ -27,7 +27,16 @@ def calls(
     One call has the numbers -1, 0 and 1; the other has 1 and 2, with the second half of the last tensor negative along
     its longest dimension. Raises UsageError for a function that is not exact for such numbers.
     """
-    for name, numbers in _drawn([tuple(shape) for shape in shapes]).items():
+    longest = max((size for shape in shapes for size in shape), default=0)
+    last = max((place for place, shape in enumerate(shapes) if longest in shape), default=-1)
+    keyed = [(f"exact/{place}", tuple(shape)) for place, shape in enumerate(shapes)]
+    small = [inputs.integers(key, shape, low=-1, high=2) for key, shape in keyed]
+    large = [inputs.integers(f"{key}/large", shape, low=1, high=3) for key, shape in keyed]
+    if last >= 0:
+        key, shape = keyed[last]
+        dim, high = shape.index(longest), 2 if len(shapes) == 1 else 1
+        large[last] = inputs.rising(f"{key}/rising", shape, dim=dim, high=high)
+    for name, numbers in (("numbers -1, 0 and 1", small), ("numbers whose sum rises and falls", large)):
         exact = _run(definition, [each.double() for each in numbers])
         sizes = _run(definition, [each.double().abs() for each in numbers])
         # Means and scale factors produce such fractions.
@@ -42,18 +51,6 @@ def calls(
         found = (each.cpu() for each in _run(function, [each.to(dtype).to(device) for each in numbers]))
         actual = [each + 0 if each.is_floating_point() else each for each in found]
         yield f"{name}, {str(dtype).removeprefix('torch.')}", actual, wanted
-
-
-def _drawn(shapes: Sequence[tuple[int, ...]]) -> dict[str, list[torch.Tensor]]:
-    longest = max((size for shape in shapes for size in shape), default=0)
-    last = max((place for place, shape in enumerate(shapes) if longest in shape), default=-1)
-    keys = [f"exact/{place}" for place in range(len(shapes))]
-    small = [inputs.integers(key, shape, low=-1, high=2) for key, shape in zip(keys, shapes, strict=True)]
-    large = [inputs.integers(f"{key}/large", shape, low=1, high=3) for key, shape in zip(keys, shapes, strict=True)]
-    if last >= 0:
-        dim, high = shapes[last].index(longest), 2 if len(shapes) == 1 else 1
-        large[last] = inputs.rising(f"{keys[last]}/rising", shapes[last], dim=dim, high=high)
-    return {"numbers -1, 0 and 1": small, "numbers whose sum rises and falls": large}
 
 
 def _run(function: Function, numbers: Sequence[torch.Tensor]) -> Found:
