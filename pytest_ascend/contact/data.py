@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -52,10 +52,18 @@ def read_kit(path: Path) -> dict[str, Any]:
 def data_of(kit: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data that the project keeps, by file name; docs/contact.md describes each file."""
     records = list(_records(kit))
+    deviations = {}  # the cases with an expected deviation: the outcome, and why; a pass is better than expected
+    for each in records:
+        waiver, outcome = each.get("waiver"), _text(each.get("outcome"))
+        if isinstance(waiver, dict) and outcome in (Waived.name, Disputed.name):
+            came, cause = _text(waiver.get("outcome")), _text(waiver.get("cause"))
+            deviations[each["case"]["id"]] = {"came": came, "cause": cause}
+        elif outcome == Passed.name and str(each.get("reason", "")).startswith(expectations.BETTER):
+            deviations[each["case"]["id"]] = {"came": outcome, "cause": ""}
     return {
         "chip": _chip(kit),
         "dtypes": _dtypes(_data(kit, "dtypes")),
-        "deviations": dict(_deviations(records)),
+        "deviations": deviations,
         "durations": {each["case"]["id"]: _number(each.get("duration_s")) for each in records},
         "codes": _codes(kit),
     }
@@ -144,16 +152,6 @@ def _records(kit: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         identity = case.get("id") if isinstance(case, dict) else None
         if isinstance(identity, str) and identity in known:
             yield record
-
-
-def _deviations(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the cases with an expected deviation: the outcome, and why; a pass is better than expected."""
-    for each in records:
-        waiver, outcome = each.get("waiver"), _text(each.get("outcome"))
-        if isinstance(waiver, dict) and outcome in (Waived.name, Disputed.name):
-            yield each["case"]["id"], {"came": _text(waiver.get("outcome")), "cause": _text(waiver.get("cause"))}
-        elif outcome == Passed.name and str(each.get("reason", "")).startswith(expectations.BETTER):
-            yield each["case"]["id"], {"came": outcome, "cause": ""}
 
 
 def _codes(kit: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

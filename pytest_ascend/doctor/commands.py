@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import click
 from rich.cells import cell_len
@@ -77,7 +77,16 @@ def _stack(diagnosis: Diagnosis, say: Say) -> Table:
     for each in diagnosis.components:
         if version := one_line(str(each["version"])):
             shown = version[: 12 if each["name"] == COMMIT else _WIDEST]
-            rows.append((say(str(each["name"])), shown, _sources(each, say)))
+            # The best source of a version, and how many others agree and disagree.
+            evidence, differing, sources = each["evidence"], each["disagreeing"], Text()
+            if differing:
+                sources.append(say(f"{len(differing)} disagree") + "  ", style="bold yellow")
+            source = one_line(evidence[0]["source"])
+            # The end of a long path is more informative than its beginning.
+            sources.append(source if len(source) <= _WIDEST else f".../{'/'.join(source.rsplit('/', 2)[-2:])}")
+            if agreeing := len(evidence) - len(differing) - 1:
+                sources.append(say(f" and {agreeing} more"))
+            rows.append((say(str(each["name"])), shown, sources))
     # On a narrow terminal the places are shortened.
     table.add_column(no_wrap=True, min_width=max((cell_len(name) for name, _, _ in rows), default=0))
     table.add_column(style="bold", no_wrap=True, min_width=max((len(version) for _, version, _ in rows), default=0))
@@ -89,19 +98,6 @@ def _stack(diagnosis: Diagnosis, say: Say) -> Table:
         counted = ", ".join(f"{count} {health}" for health, count in healths.items())
         table.add_row(say("devices"), str(len(diagnosis.devices)), Text(say(f"health: {counted}")))
     return table
-
-
-def _sources(component: Mapping[str, Any], say: Say) -> Text:
-    """Return the best source of a version, and how many others agree and disagree."""
-    evidence, differing = component["evidence"], component["disagreeing"]
-    text = Text()
-    if differing:
-        text.append(say(f"{len(differing)} disagree") + "  ", style="bold yellow")
-    source = one_line(evidence[0]["source"])
-    # The end of a long path is more informative than its beginning.
-    text.append(source if len(source) <= _WIDEST else f".../{'/'.join(source.rsplit('/', 2)[-2:])}")
-    agreeing = len(evidence) - len(differing) - 1
-    return text.append(say(f" and {agreeing} more")) if agreeing else text
 
 
 _LARGEST_BYTES = 1 << 20

@@ -92,7 +92,36 @@ class Summary:
     @cached_property
     def verdict(self) -> RunVerdict:
         """Return the verdict on the run as a whole."""
-        return _verdict(self)
+        said, cases = notice(self.run.header.stack), counted("cases", self.total)
+        unjudged = self.counts[outcomes.NotJudged.name] if self.run.header.selection.kind != SUBSET else 0
+        missing = [say("verdict.missing", n=f"{self.missing:,}", cases=cases)] if self.missing else []
+        missing += [counted("verdict.not-judged", unjudged)] if unjudged else []
+        missing += [] if self.run.ended else [say("verdict.stopped")]
+        missing += [say("verdict.contradicted")] if self.contradictions else []
+        gaps, found = tuple(missing), say("verdict.nothing", cases=cases)
+        if self.deviations:
+            bad = tuple(counted_outcome(name, self.counts[name]) for name in _DEVIATIONS if self.counts[name])
+            found = say("verdict.bad", found=bad, cases=cases)
+        elif self.executed:
+            found = _well(self, cases)
+        # Only a subset has users' tests: in the bundled suites, pytest alone decides nothing.
+        is_whole = not _is_incomplete(self) and not self.counts[outcomes.NotJudged.name]
+        if self.run.header.selection.kind == SUBSET:
+            kind, opening, body = PARTIAL, *_of_subset(self, found)
+        elif self.deviations:
+            kind, opening, body = DOES_NOT_CONFORM, say("verdict.does-not-conform"), found
+        elif not self.executed:
+            kind, opening, body, gaps = INCOMPLETE, say("verdict.not-conformant"), found, ()
+        elif is_whole:
+            kind, opening = CONFORMS, say("verdict.conforms")
+            body = say("verdict.at-level", said=found, level=self.run.header.level)
+        else:
+            kind, opening, body = INCOMPLETE, say("verdict.incomplete"), say("verdict.gaps", gaps=gaps)
+        if kind in (PARTIAL, DOES_NOT_CONFORM) or not self.executed:
+            body = say("verdict.with-gaps", said=body, gaps=gaps) if gaps else say("verdict.end", said=body)
+        if said and kind != PARTIAL:  # in words that promise nothing about NPUs
+            opening = say(f"{opening.key}.other")
+        return RunVerdict(kind, kind == CONFORMS, said, opening, body)
 
     @property
     def executed(self) -> int:
@@ -190,39 +219,6 @@ def _contradictions(summary: Summary) -> Iterator[str]:
             yield f"The footer counts {claimed}; the records give {found}."
         if (footer.verdict.kind, footer.verdict.conforms) != (summary.verdict.kind, summary.verdict.conforms):
             yield "The footer's verdict is not the one that the records give."
-
-
-def _verdict(summary: Summary) -> RunVerdict:
-    said, cases = notice(summary.run.header.stack), counted("cases", summary.total)
-    unjudged = summary.counts[outcomes.NotJudged.name] if summary.run.header.selection.kind != SUBSET else 0
-    missing = [say("verdict.missing", n=f"{summary.missing:,}", cases=cases)] if summary.missing else []
-    missing += [counted("verdict.not-judged", unjudged)] if unjudged else []
-    missing += [] if summary.run.ended else [say("verdict.stopped")]
-    missing += [say("verdict.contradicted")] if summary.contradictions else []
-    gaps, found = tuple(missing), say("verdict.nothing", cases=cases)
-    if summary.deviations:
-        bad = tuple(counted_outcome(name, summary.counts[name]) for name in _DEVIATIONS if summary.counts[name])
-        found = say("verdict.bad", found=bad, cases=cases)
-    elif summary.executed:
-        found = _well(summary, cases)
-    # Only a subset has users' tests: in the bundled suites, pytest alone decides nothing.
-    is_whole = not _is_incomplete(summary) and not summary.counts[outcomes.NotJudged.name]
-    if summary.run.header.selection.kind == SUBSET:
-        kind, opening, body = PARTIAL, *_of_subset(summary, found)
-    elif summary.deviations:
-        kind, opening, body = DOES_NOT_CONFORM, say("verdict.does-not-conform"), found
-    elif not summary.executed:
-        kind, opening, body, gaps = INCOMPLETE, say("verdict.not-conformant"), found, ()
-    elif is_whole:
-        kind, opening = CONFORMS, say("verdict.conforms")
-        body = say("verdict.at-level", said=found, level=summary.run.header.level)
-    else:
-        kind, opening, body = INCOMPLETE, say("verdict.incomplete"), say("verdict.gaps", gaps=gaps)
-    if kind in (PARTIAL, DOES_NOT_CONFORM) or not summary.executed:
-        body = say("verdict.with-gaps", said=body, gaps=gaps) if gaps else say("verdict.end", said=body)
-    if said and kind != PARTIAL:  # in words that promise nothing about NPUs
-        opening = say(f"{opening.key}.other")
-    return RunVerdict(kind, kind == CONFORMS, said, opening, body)
 
 
 def _is_incomplete(summary: Summary) -> bool:
