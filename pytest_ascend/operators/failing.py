@@ -120,8 +120,16 @@ def rerun(path: str | Path, function: Callable[..., Any], device: str | torch.de
     actual = call.run(function, device)
     expected = call.run(function, device) if call.repeats else call.expected
     for place, (one, other) in enumerate(zip(actual, expected, strict=False)):
-        if one is not None and other is not None:
-            print(_line(call, place, one, other, device))  # noqa: T201
+        if one is None or other is None:
+            continue
+        line = f"output {place}: {tuple(one.shape)} {one.dtype} on {device}, {tuple(other.shape)} expected"
+        if one.shape == other.shape and one.numel():
+            distance = difference(one, other)
+            worst = tuple((distance == distance.max()).nonzero()[0].tolist())
+            at = call.element[1] if call.element and call.element[0] == place else worst
+            values = f"{one[at].item()} on {device}, {other[at].item()} expected"
+            line = f"output {place}, element {at}: {values}; largest difference {distance.max().item():.6g}"
+        print(line)  # noqa: T201
     place, index = call.element or (0, None)
     one, other = (found[place] if place < len(found) else None for found in (actual, expected))
     if one is None or other is None:
@@ -129,16 +137,6 @@ def rerun(path: str | Path, function: Callable[..., Any], device: str | torch.de
     reference = call.reference[place] if place < len(call.reference) else None
     rule = ("elements that are not equal", 0.0) if call.repeats else call.rule
     raise SystemExit(not passes(one, other, rule, index, lambda: reference))
-
-
-def _line(call: SavedCall, place: int, one: torch.Tensor, other: torch.Tensor, device: torch.device) -> str:
-    if one.shape != other.shape or not one.numel():
-        return f"output {place}: {tuple(one.shape)} {one.dtype} on {device}, {tuple(other.shape)} expected"
-    distance = difference(one, other)
-    worst = tuple((distance == distance.max()).nonzero()[0].tolist())
-    index = call.element[1] if call.element and call.element[0] == place else worst
-    values = f"{one[index].item()} on {device}, {other[index].item()} expected"
-    return f"output {place}, element {index}: {values}; largest difference {distance.max().item():.6g}"
 
 
 def _kept(held: Mapping[str, torch.Tensor], row: _Row) -> torch.Tensor:

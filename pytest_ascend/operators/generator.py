@@ -117,7 +117,14 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
             (index, with_list_length(operator, with_rank(operator, each, number + ahead), number + ahead))
             for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
         )
-        resized = _sizes_of_three(operator, first, chance, number, ahead)
+        # Only one of three calls gets empty dimensions or dimensions of 1, and two get large ones, which take three
+        # times as long as others.
+        least = operator.traits.least_size
+        found = _resized(first, chance, number, ahead, least=least)
+        resized = (found, found, found)
+        if found[1] in {"empty", "one", "large"}:
+            edged = _edged(first, chance, least), "edge"
+            resized = (found, found if found[1] == "large" else edged, edged)
         other = first.with_another_integer(chance) if number % _INTEGER_EVERY == 1 else first
         if other is not first or second[1].elements(resized[1][0]) > LARGEST:  # its rank is too high for those sizes
             second = (place, other)
@@ -324,18 +331,6 @@ def _laid_out(operator: Operator, sample: Sample, layout: str, number: int, call
     return sample, layout
 
 
-def _sizes_of_three(operator: Operator, template: Sample, chance: Chance, turn: int, ahead: int) -> tuple[Resized, ...]:
-    """Return the sizes of three calls. Only one gets empty dimensions or dimensions of 1, and two get large ones, which
-    take three times as long as others.
-    """
-    least = operator.traits.least_size
-    found = _resized(template, chance, turn, ahead, least=least)
-    if found[1] not in {"empty", "one", "large"}:
-        return found, found, found
-    edged = _edged(template, chance, least), "edge"
-    return found, found if found[1] == "large" else edged, edged
-
-
 def _resized(template: Sample, chance: Chance, number: int, ahead: int, *, least: int) -> Resized:
     """Return the replacement for each size, and the name of this variation.
 
@@ -428,7 +423,12 @@ def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
             return leaf
         own, shape = leaf, tuple(sizes.get(size, size) for size in leaf.shape)
         if isinstance(leaf, Values):
-            own = replace(leaf, shape=shape, high=_last(leaf, template, sizes))
+            own = replace(leaf, shape=shape)
+            if is_index(leaf) and leaf.kind == "uniform" and not leaf.low and leaf.dtype != "bool":
+                # It stays below the smallest dimension that it may index.
+                indexed = (size for each in template.values() if not is_index(each) for size in each.shape)
+                if reached := [sizes.get(size, size) for size in indexed if size > leaf.high]:
+                    own = replace(own, high=max(min(reached) - 1, 0))
         elif operator.one_set_of_inputs:
             own = leaf.picked(shape, f"{key}/{next(places)}")
         varies = place in varied and change != AS_THEY_ARE
@@ -437,15 +437,6 @@ def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
     sample = template.with_places(changed)
     args, kwargs = with_sizes(sample.args, sizes), with_sizes(dict(sample.kwargs), sizes)
     return replace(sample, args=args, kwargs=kwargs, name=call(*args, **kwargs).name)
-
-
-def _last(leaf: Values, template: Sample, sizes: Mapping[int, int]) -> float:
-    """Return the upper bound of the values; an index stays below the smallest dimension that it may index."""
-    if not is_index(leaf) or leaf.kind != "uniform" or leaf.low or leaf.dtype == "bool":
-        return leaf.high
-    indexed = (size for each in template.values() if not is_index(each) for size in each.shape)
-    reached = [sizes.get(size, size) for size in indexed if size > leaf.high]
-    return max(min(reached, default=0) - 1, 0) if reached else leaf.high
 
 
 def _is_free(leaf: Source) -> bool:

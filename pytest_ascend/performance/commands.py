@@ -60,7 +60,16 @@ def record(runs: int, device: str, only: str, level: str, baselines: Path | None
             chosen = [f"--ascend-device={device}", f"--ascend-level={level}", *(("-k", only) if only else ())]
             made = baseline_of([read(each) for each in _measure(Path(scratch), runs, chosen, console)])
     path = files.write(made, root)
-    console.print(_table(made))
+    # The slow-down that is reported, and the one that is detected at 95 %.
+    table = Table(Column("benchmark", overflow="fold"), "median us", "runs differ by", "slower from", "seen from")
+    gate = Gate(benchmarks=len(made.noise))
+    for name, runs_of_it in made.benchmarks.items():
+        estimates = [run.estimate for run in runs_of_it]
+        answer = judge(estimates[0], estimates, made.noise[name], gate)
+        shares = (made.noise[name].variance ** 0.5, answer.threshold, answer.detectable)
+        middle = sorted(run.percentiles_us[50] for run in runs_of_it)[len(runs_of_it) // 2]
+        table.add_row(name, f"{middle:.1f}", *(f"{100 * share:.1f} %" for share in shares))
+    console.print(table)
     console.print(f"{len(made.benchmarks)} benchmarks in {len(next(iter(made.benchmarks.values())))} runs: {path}")
 
 
@@ -76,19 +85,6 @@ def _measure(scratch: Path, runs: int, chosen: Sequence[str], console: Console) 
             output = " / ".join((ended.stderr or ended.stdout).strip().splitlines()[-3:])
             raise UsageError(f"run {number} measured nothing: {output}", hint="try it by hand: pytest --ascend")
         yield report / LOG
-
-
-def _table(made: Baseline) -> Table:
-    """Return a table of the benchmarks: the slow-down that is reported, and the one that is detected at 95 %."""
-    table = Table(Column("benchmark", overflow="fold"), "median us", "runs differ by", "slower from", "seen from")
-    gate = Gate(benchmarks=len(made.noise))
-    for name, runs in made.benchmarks.items():
-        estimates = [run.estimate for run in runs]
-        answer = judge(estimates[0], estimates, made.noise[name], gate)
-        shares = (made.noise[name].variance ** 0.5, answer.threshold, answer.detectable)
-        middle = sorted(run.percentiles_us[50] for run in runs)[len(runs) // 2]
-        table.add_row(name, f"{middle:.1f}", *(f"{100 * share:.1f} %" for share in shares))
-    return table
 
 
 def baseline_of(runs: Sequence[Run]) -> Baseline:
