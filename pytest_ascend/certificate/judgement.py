@@ -150,14 +150,19 @@ def _refuse_unconfirmed(theirs: tuple[Package, Candidate], key: str, candidate: 
     """Raise CertificateError if a run does not support another issuer's certificate, or is the same run."""
     claims, other = theirs[0].claims, theirs[1]
     mine, run = candidate.summary.run.header, other.summary.run.header
-    # In two different runs, at most half of the times are bitwise equal.
-    copied = [share for share in _equal_times(other.results, candidate.results) if share > 0.5]
+    is_copied = False
+    for kind in ("duration_s", "measurements", "series"):
+        ours, its = (dict(_times(of.results, kind)) for of in (candidate, other))
+        both = ours.keys() & its.keys()
+        if len(both) >= 8:  # fewer may be equal by chance, and because of a clock's resolution
+            # In two different runs, at most half of the times are bitwise equal.
+            is_copied |= sum(ours[key] == its[key] for key in both) > len(both) / 2
     same = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit", *OPTIONAL)
     differing = [name for name in same if getattr(mine.stack, name) != getattr(run.stack, name)]
     disagreeing = disagreements(other.summary, candidate.summary)
     reasons = {
         f"it is of the same issuer's key, {key}": claims["key"] == key,
-        "it is of the same run": mine.run_id == run.run_id or bool(copied),
+        "it is of the same run": mine.run_id == run.run_id or is_copied,
         f"it is of the tier {claims['tier']}": claims["tier"] != candidate.tier.name,
         f"it is of another stack: {', '.join(differing)}": bool(differing),
         f"the two runs disagree: {'; '.join(disagreeing[:3])}": bool(disagreeing),
@@ -165,15 +170,6 @@ def _refuse_unconfirmed(theirs: tuple[Package, Candidate], key: str, candidate: 
     for reason in (reason for reason, holds in reasons.items() if holds):
         hint = "run the suites again on another machine with the same stack, and certify that run"
         raise CertificateError(f"this run does not confirm {claims['id']}: {reason}", part=package.CONFIRMED, hint=hint)
-
-
-def _equal_times(theirs: Sequence[ResultRecord], mine: Sequence[ResultRecord]) -> Iterator[float]:
-    """Yield the shares of equal durations, of equal measured times, and of equal samples of times, in two runs."""
-    for kind in ("duration_s", "measurements", "series"):
-        one, other = (dict(_times(of, kind)) for of in (theirs, mine))
-        both = one.keys() & other.keys()
-        if len(both) >= 8:  # fewer may be equal by chance, and because of a clock's resolution
-            yield sum(one[key] == other[key] for key in both) / len(both)
 
 
 def _times(results: Sequence[ResultRecord], kind: str) -> Iterator[tuple[tuple[str, str, int], float]]:

@@ -54,8 +54,8 @@ class ModelParity:
     def check(self, case: Case) -> None:
         """Run one case. Raises Disagreement if device and CPU disagree."""
         autocast, _, what = case.property.rpartition("-")
-        dtype = getattr(torch, case.dtype)
-        dtypes = (torch.float32, dtype) if autocast else (dtype, None)
+        named = getattr(torch, case.dtype)
+        dtype, casting = (torch.float32, named) if autocast else (named, None)
         with one_thread():
             if what == "layers":
                 # Every module by itself, forward and backward; the first wrong one is named.
@@ -63,24 +63,21 @@ class ModelParity:
             elif what == "memory":
                 self._memory()
             elif what == "training":
-                self._compare_training(*dtypes)
+                self._compare_training(dtype, casting)
             elif what == "generate":
                 # Texts are continued token by token; tokens, logits and each layer's results are judged.
-                found = language.Generation.of(self.target, self.device.torch_device(), *dtypes)
+                found = language.Generation.of(self.target, self.device.torch_device(), dtype, casting)
                 for name, value in found.figures():
                     self.measure(name, value)
                 found.judge(self.compare)
             else:
-                self._compare_results(what, *dtypes)
-
-    def _compare_results(self, what: str, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
-        """Judge outputs or gradients as :func:`pytest_ascend.precision.whole` does."""
-        model = _still(self.target.model).to(dtype)
-        args, kwargs = moved(CPU, dtype, (self.target.args, dict(self.target.kwargs)))
-        with torch.set_grad_enabled(what == "gradients"):
-            both = ModuleResults.of(model, args, kwargs, self.device.torch_device(), autocast)
-            actual, expected = (_judged(what, each) for each in (both.actual, both.expected))
-            self.compare(actual, expected, name=what)
+                # Outputs or gradients are judged as :func:`pytest_ascend.precision.whole` does.
+                model = _still(self.target.model).to(dtype)
+                args, kwargs = moved(CPU, dtype, (self.target.args, dict(self.target.kwargs)))
+                with torch.set_grad_enabled(what == "gradients"):
+                    both = ModuleResults.of(model, args, kwargs, self.device.torch_device(), casting)
+                    actual, expected = (_judged(what, each) for each in (both.actual, both.expected))
+                    self.compare(actual, expected, name=what)
 
     def _memory(self) -> None:
         """Measure the peak memory of a training, and check that it does not grow with steps."""

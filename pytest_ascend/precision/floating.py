@@ -319,6 +319,15 @@ def _verdict(
         actual, expected = (float(each[index_of(worst, each.shape)]) for each in tensors[:2])
         limit = float(finding.allowed(np.array([expected]))[0])
         finding = replace(finding, value=abs(actual - expected), limit=limit)
+    pattern = pattern_of(sample)
+    if not pattern:
+        ours, theirs = (each.numpy() for each in next(pieces(tensors[:2], errors.CHUNK, torch.float64)))
+        where = ALTOGETHER.get(finding.rule, "")
+        if finding.block is not None:
+            start = finding.block * found.actual.block
+            where += f" (elements {start} to {min(start + found.actual.block, tensors[0].numel()) - 1})"
+        differs = ours != theirs
+        pattern = "; ".join(filter(None, [where, *causes(ours[differs], theirs[differs], found.actual.format.name)]))
     text = f"{finding.rule}: {finding.value:.4g}, allowed {finding.limit:.4g}"
     if sample.total:
         text = f"{sample.total} of {tensors[0].numel()} elements differ; {text}"
@@ -328,7 +337,7 @@ def _verdict(
         metrics={**figures(found), "limit_used": finding.used, "mismatches": float(sample.total)},
         worst=_worst(tensors, worst) if worst >= 0 else verdict.worst,
         limit=Limit(name=str(finding.rule), value=finding.limit),
-        pattern=pattern_of(sample) or _pattern_of_all(tensors, found, finding),
+        pattern=pattern,
         worst_elements=worst_elements(sample),
         where=map_of(sample),
     )
@@ -341,16 +350,6 @@ ALTOGETHER: dict[str, str] = {
     Rule.RMS: "no element is far off, but on the whole more than reference runs",
     Rule.BLOCK: "no element is far off, but one block is further off than reference runs",
 }
-
-
-def _pattern_of_all(tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> str:
-    ours, theirs = (each.numpy() for each in next(pieces(tensors[:2], errors.CHUNK, torch.float64)))
-    where = ALTOGETHER.get(finding.rule, "")
-    if finding.block is not None:
-        start = finding.block * found.actual.block
-        where += f" (elements {start} to {min(start + found.actual.block, tensors[0].numel()) - 1})"
-    differs = ours != theirs
-    return "; ".join(filter(None, [where, *causes(ours[differs], theirs[differs], found.actual.format.name)]))
 
 
 def _wrong_elements(tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> tuple[Sample, int]:
