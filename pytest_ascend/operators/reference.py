@@ -93,7 +93,12 @@ class Definition:
             expected = compute(widened)
         # A result has the dtype that the operator declares for it, or else one of the case's precision.
         named = [getattr(torch, each) if each else own for each in self.operator.outputs]
-        usual = [own if each is None else _in_precision_of(own, each.dtype) for each in expected]
+        real = REAL_PARTS.get(own, own if own.is_floating_point else torch.float32)
+        complex_ = {torch.float16: torch.complex32, torch.float64: torch.complex128}.get(real, torch.complex64)
+        usual = [
+            own if x is None else complex_ if x.is_complex() else real if x.is_floating_point() else x.dtype
+            for x in expected
+        ]
         dtypes = [own] * len(expected) if backward else named or usual
         if sample.group == EXACT:  # only one result is correct
             return Results(expected, (_cast(expected, dtypes),))
@@ -103,13 +108,6 @@ class Definition:
             reference_runs += [_cast(compute(calling.onto(CPU, layout)), dtypes) for layout in SUM_LAYOUTS]
         reference_runs += [_cast(each, dtypes) for each in _rounded_once(compute, own)]
         return Results(expected, tuple(reference_runs))
-
-
-def _in_precision_of(own: torch.dtype, wide: torch.dtype) -> torch.dtype:
-    """Return the dtype of a result for inputs of dtype ``own``; ``wide`` is its dtype in float64."""
-    real = REAL_PARTS.get(own, own if own.is_floating_point else torch.float32)
-    complex_ = {torch.float16: torch.complex32, torch.float64: torch.complex128}.get(real, torch.complex64)
-    return complex_ if wide.is_complex else real if wide.is_floating_point else wide
 
 
 def _cast(found: Tensors, dtypes: Sequence[torch.dtype]) -> Tensors:

@@ -320,7 +320,8 @@ def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
     timed = call if wanted is None else back
     # Some gradients run hundreds of small operators, as that of cumprod with a zero; a user's operator may be slow.
     is_timed = not target.origin and each.axes[0] != "empty"  # without elements the CPU takes no time at all
-    limit_s = (_TIMES * usual_s + _SPARE_S + _RESULT_S * len(usual)) * (1 if wanted is None else 10) if is_timed else float("inf")
+    allowed_s = (_TIMES * usual_s + _SPARE_S + _RESULT_S * len(usual)) * (1 if wanted is None else 10)
+    limit_s = allowed_s if is_timed else float("inf")
     try:
         found, gradients = in_time(made, usual_s, limit_s, f"{target.operator.name}, {timed.name}", target.device)
     except Disagreement as error:

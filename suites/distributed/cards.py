@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-import torch
-
 from pytest_ascend.distributed.ranks import Place
 from pytest_ascend.run.comparing import PrecisionCompare
 from suites.random.batteries import BATTERIES
@@ -20,17 +18,15 @@ from suites.runtime.state import other_arguments
 from suites.runtime.streams import across_cards
 
 
-def _there_and_back(at: At, x: torch.Tensor) -> torch.Tensor:
-    return x.to(at.device).to(torch.device(at.device.type, at.backend.device_count() - 1)).cpu()
-
-
 def _drawn(at: At, battery: str) -> None:
     at.same("; ".join(map(str, BATTERIES[battery][1](at.device))), "", "random numbers of several cards are wrong")
 
 
 CHECKS: Mapping[str, Callable[[At], None]] = {
     "streams": across_cards,
-    "movement": partial(copied, way=_there_and_back),
+    "movement": partial(
+        copied, way=lambda at, x: x.to(at.device).to(f"{at.device.type}:{at.backend.device_count() - 1}").cpu()
+    ),
     "refusals": TABLES["refusals"]["cards"][1],
     "random-numbers": partial(_drawn, battery="streams-and-cards"),
     "generators": partial(_drawn, battery="sure-events"),

@@ -422,9 +422,11 @@ def thread(device: torch.device, same: Same) -> None:
 def host_read(device: torch.device, same: Same) -> None:
     """Read a result on the host, or wait, during a capture: it is refused, and the device computes as before."""
     x, refused = numbers(device, 0, 32), 0
-    reads: tuple[Callable[[Tensor], object], ...] = (lambda y: y.sum().item(), lambda y: y.cpu(), lambda y: y[y > 0])
-    waits = (lambda _: _torch.npu.current_stream().synchronize(), lambda _: _torch.npu.synchronize())
-    for read in (*reads, *waits):
+    reads: tuple[Callable[[Tensor], object], ...] = (
+        *(lambda y: y.sum().item(), lambda y: y.cpu(), lambda y: y[y > 0]),
+        *(lambda _: _torch.npu.current_stream().synchronize(), lambda _: _torch.npu.synchronize()),
+    )
+    for read in reads:
         graph = _torch.npu.NPUGraph()
         try:
             with _torch.npu.graph(graph):

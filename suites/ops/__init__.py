@@ -79,17 +79,13 @@ def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
     """
     special = exceptions(entry.name)
     is_other = dtype in OTHERS and not special.one_dtype and (dtype in HALVES or not special.no_integers)
-    if not (first or is_other) or not _is_swept(entry, dtype):
+    is_free = (entry.family not in _NOT_SWEPT_FAMILIES or special.calls) and not special.no_calls
+    is_free &= entry.name not in OPERATORS or bool(OPERATORS[entry.name].sweep)
+    is_real = "forward" in entry.properties[dtype] and not getattr(torch, dtype).is_complex
+    if not (is_free and is_real and (first or is_other)):
         return ()
     has_more = first or entry.name in RARE or (dtype in HALVES and entry.family == "network")
     return tuple(CALLS) if has_more else ("sweep",)
-
-
-def _is_swept(entry: Entry, dtype: str) -> bool:
-    special = exceptions(entry.name)
-    is_free = (entry.family not in _NOT_SWEPT_FAMILIES or special.calls) and not special.no_calls
-    is_free &= entry.name not in OPERATORS or bool(OPERATORS[entry.name].sweep)
-    return is_free and "forward" in entry.properties[dtype] and not getattr(torch, dtype).is_complex
 
 
 @cache

@@ -190,9 +190,10 @@ def _indexed(device: torch.device) -> dict[str, Any]:
                 y[places] += 1
                 found[f"{name}, {key}, written {len(found)}"] = [y, *torch.autograd.grad(y.square().sum(), x)]
     i, j, ones = torch.tensor([2, 0, 2], device=device), torch.tensor([1, 1, 3, 1], device=device), torch.ones_like(x)
-    for key, again in {"grid": (i[:, None], j), "pairs": (i, j[:3]), "apart": (i[:, None], slice(None), j)}.items():
-        added = ones.index_put(again, ones[again] * 2, accumulate=True) if key != "apart" else ones
+    for key, again in {"grid": (i[:, None], j), "pairs": (i, j[:3])}.items():
+        added = ones.index_put(again, ones[again] * 2, accumulate=True)
         found[f"repeated, {key}"] = [added, *torch.autograd.grad((x[again] * 2).sum(), x)]
+    found["repeated, apart"] = [*torch.autograd.grad((x[i[:, None], :, j] * 2).sum(), x)]
     return found
 
 

@@ -24,10 +24,6 @@ def _x(*shape: int, mean: float = 0.0, std: float = 1.0) -> T:
     return inputs.normal(f"parts/{shape}/{mean}", shape, std=std) + mean
 
 
-def _places(*shape: int, high: int) -> T:
-    return inputs.integers(f"parts/{shape}", shape, low=0, high=high)
-
-
 class Of(nn.Module):
     """A module that calls ``inner`` through ``function`` and returns all resulting tensors, such as states."""
 
@@ -251,7 +247,8 @@ def _renormalized(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     """Look up rows that are renormalized to a maximum norm; other rows must not change."""
     found: dict[str, T] = {}
     for norm in (1.0, 2.0, 3.0):
-        weight, places = _x(17, 6).to(dtype).to(device), _places(5, 3, high=15).to(device)
+        weight = _x(17, 6).to(dtype).to(device)
+        places = inputs.integers("parts/(5, 3)", (5, 3), low=0, high=15).to(device)
         found[f"rows, norm {norm}"] = nn.functional.embedding(places, weight, max_norm=1.5, norm_type=norm)
         found[f"table, norm {norm}"] = weight
     return found

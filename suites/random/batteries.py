@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -119,19 +120,27 @@ def _one_call(device: torch.device) -> Iterator[Finding | str]:
     yield _even("the first of four classes that are drawn together", chosen[:, 0], 8)
 
 
+#: Functions that draw as many numbers as a tensor of ones has.
+_DRAWN: Mapping[str, Callable[[T], T]] = {
+    **{name: getattr(torch, name) for name in ("rand_like", "randn_like")},
+    "randint": lambda x: torch.randint(2**24, x.shape, device=x.device, dtype=torch.int32),
+    "randperm": lambda x: torch.randperm(len(x), device=x.device),
+    "dropout": F.dropout,
+    **{
+        name: partial(lambda x, name: getattr(x.clone(), name)(), name=name)
+        for name in ("normal_", "bernoulli_", "exponential_")
+    },
+}
+
+
 def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
     """Draw in several calls and with several seeds: no three consecutive numbers may be shared."""
-    kinds: Mapping[str, Callable[[], T]] = {
-        "rand": lambda: torch.rand(count, device=device),
-        "randn": lambda: torch.randn(count, device=device),
-        "normal_": lambda: torch.empty(count + 3, device=device).normal_(),
-        "randint": lambda: torch.randint(2**24, (count,), device=device, dtype=torch.int32),
-    }
-    for name, draw in kinds.items():
+    ones = torch.ones(count + 3, device=device)
+    for name in ("rand_like", "randn_like", "normal_", "randint"):
         drawn = []
         for seed in SEEDS if device.type != "cpu" else SEEDS[:6]:
             torch.manual_seed(seed)
-            drawn += [draw().cpu()[:count] for _ in range(3 if seed == 1 else 1)]
+            drawn += [_DRAWN[name](ones).cpu()[:count] for _ in range(3 if seed == 1 else 1)]
         if shared := _shared(torch.stack(drawn)):
             yield f"{name}: {shared:,} times, two calls or seeds give the same three numbers in a row"
         x = torch.stack(drawn).double()
@@ -140,19 +149,6 @@ def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
             for j in range(i):
                 yield _correlation(f"{name}: correlation of calls {j} and {i}", x[i], x[j])
                 yield _correlation(f"{name}: correlation of calls {j} and {i}, shifted", x[i][1:], x[j][:-1])
-
-
-#: Functions that draw as many numbers as a tensor of ones has.
-_DRAWN: Mapping[str, Callable[[T], T]] = {
-    **{name: getattr(torch, name) for name in ("rand_like", "randn_like")},
-    "randint": lambda x: torch.randint(2**30, x.shape, device=x.device),
-    "randperm": lambda x: torch.randperm(len(x), device=x.device),
-    "dropout": F.dropout,
-    **{
-        name: partial(lambda x, name: getattr(x.clone(), name)(), name=name)
-        for name in ("normal_", "bernoulli_", "exponential_")
-    },
-}
 
 
 def _small_calls(device: torch.device) -> Iterator[str]:
@@ -214,12 +210,12 @@ def _by_generators(device: torch.device) -> Iterator[str]:
                 yield f"{name} on {where}: a generator does not go on from the state of another, or tells another seed"
 
 
-def _apart(device: torch.device) -> Iterator[str]:
-    """Draw on two streams or threads in turn and on several cards: each card has its own sequence, whatever these."""
+def _in_turn(device: torch.device) -> Iterator[str]:
+    """Draw in turn on two streams, in two threads, and with and without gradients: the sequence is the same."""
     if device.type == "cpu":
         return
     backend, ones = getattr(torch, device.type), torch.ones(4099, device=device)
-    other, side = (backend.current_device() + 1) % backend.device_count(), backend.Stream()
+    side = backend.Stream()
 
     def elsewhere(draw: Callable[[T], T]) -> T:
         with backend.stream(side):
@@ -238,14 +234,18 @@ def _apart(device: torch.device) -> Iterator[str]:
             found = list[T]()
             for way in ways.values():
                 torch.manual_seed(5)
-                state = backend.get_rng_state(other)
                 found.append(torch.stack([(way(draw) if turn % 2 else draw(ones)).cpu() for turn in range(4)]))
-            for way, rows in zip(ways, found, strict=True):
-                if not torch.equal(rows, found[0]) or len(torch.unique(rows, dim=0)) < len(rows):
-                    yield f"{name}: {way}, other numbers are drawn, or the same again"
-    if backend.device_count() > 1 and not torch.equal(backend.get_rng_state(other), state):
-        yield "to draw on one card changes what another one draws"
-    states, cards = backend.get_rng_state_all(), range(backend.device_count())
+            for said, numbers in zip(ways, found, strict=True):
+                if not torch.equal(numbers, found[0]) or len(torch.unique(numbers, dim=0)) < len(numbers):
+                    yield f"{name}: {said}, other numbers are drawn, or the same again"
+
+
+def _by_card(device: torch.device) -> Iterator[str]:
+    """Draw on several cards: each has its own sequence."""
+    if device.type == "cpu":
+        return
+    backend: Any = getattr(torch, device.type)
+    cards = range(backend.device_count())
 
     def seeded(*seeds: int) -> None:
         for card, seed in enumerate(seeds):
@@ -256,6 +256,11 @@ def _apart(device: torch.device) -> Iterator[str]:
         seed(*given)
         return torch.stack([torch.rand(99, device=f"{device.type}:{card}").cpu() for card in cards])
 
+    states = backend.get_rng_state_all()
+    torch.rand(99, device=device)
+    changed = [torch.equal(*each) for each in zip(states, backend.get_rng_state_all(), strict=True)].count(False)
+    if changed > 1:
+        yield "to draw on one card changes what another one draws"
     if not torch.equal(*(rows(backend.set_rng_state_all, states) for _ in range(2))):
         yield "set_rng_state_all() does not have all cards draw again what they drew"
     alike, apart = rows(backend.manual_seed_all, 7), rows(seeded, *(7 + card for card in cards))
@@ -374,7 +379,7 @@ BATTERIES: Mapping[str, tuple[str, Row]] = {
     "more-calls-and-seeds": ("standard", partial(_calls, count=2**18)),
     "one-call": ("smoke", _one_call),
     "small-calls": ("smoke", _small_calls),
-    "streams-and-cards": ("smoke", _apart),
+    "streams-and-cards": ("smoke", lambda device: chain(_in_turn(device), _by_card(device))),
     "sure-events": ("smoke", _sure),
     "probabilities": ("standard", _probabilities),
     "classes": ("standard", _classes),

@@ -207,17 +207,12 @@ def _left_behind(at: At, name: str, call: Callable[[], object], calls: int, firs
     # The fastest of a few may be slow by chance, too.
     if last > (2 if calls > 100 else 3) * first[0] + max(NOTHING_S, 0.1 / calls):
         return f"{name} takes {last / first[0]:.0f} times as long after {calls} calls"
-    gone = _gone(at, before, calls)
-    return gone and f"{calls:,} calls of {name} leave {gone}"
-
-
-def _gone(at: At, before: tuple[int, int, int], calls: int) -> str:
     grown, lost, host_grown = (now - then for now, then in zip(_held(at), before, strict=True))
-    # a leak of 64 KiB a call would be 20 MiB after 320
-    limit = 24 * MIB * min(max(calls, 250), 500) // 1000
     if max(grown, lost) >= MIB // 4:
-        return f"{max(grown, lost):,} bytes on the device"
-    return f"{host_grown:,} bytes on the host" if host_grown > limit else ""
+        return f"{calls:,} calls of {name} leave {max(grown, lost):,} bytes on the device"
+    # a leak of 64 KiB a call would be 20 MiB after 320
+    is_leak = host_grown > 24 * MIB * min(max(calls, 250), 500) // 1000
+    return f"{calls:,} calls of {name} leave {host_grown:,} bytes on the host" if is_leak else ""
 
 
 def _held(at: At) -> tuple[int, int, int]:
