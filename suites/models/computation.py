@@ -78,14 +78,13 @@ RULES: Mapping[str, tuple[tuple[str, Draw], ...]] = {
 
 def state(name: str, model: nn.Module) -> dict[str, Tensor]:
     """Return the state dictionary of the model ``name``, float32 on the CPU. Raises LookupError without a rule."""
-    return {key: _draw(name, key, tuple(tensor.shape)) for key, tensor in model.state_dict().items()}
-
-
-def _draw(name: str, key: str, shape: Shape) -> Tensor:
-    for pattern, draw in RULES[name]:
-        if re.search(pattern, key):
-            return draw(f"models/{name}/{key}", shape)
-    raise LookupError(f"no rule of {name} says where {key} comes from")
+    found = {}
+    for key, tensor in model.state_dict().items():
+        draw = next((draw for pattern, draw in RULES[name] if re.search(pattern, key)), None)
+        if draw is None:
+            raise LookupError(f"no rule of {name} says where {key} comes from")
+        found[key] = draw(f"models/{name}/{key}", tuple(tensor.shape))
+    return found
 
 
 def images(count: int, size: int = 224, of: str = "models/images", across: int = 8) -> Tensor:

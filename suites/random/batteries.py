@@ -120,27 +120,29 @@ def _one_call(device: torch.device) -> Iterator[Finding | str]:
     yield _even("the first of four classes that are drawn together", chosen[:, 0], 8)
 
 
-#: Functions that draw as many numbers as a tensor of ones has.
-_DRAWN: Mapping[str, Callable[[T], T]] = {
-    **{name: getattr(torch, name) for name in ("rand_like", "randn_like")},
-    "randint": lambda x: torch.randint(2**24, x.shape, device=x.device, dtype=torch.int32),
-    "randperm": lambda x: torch.randperm(len(x), device=x.device),
-    "dropout": F.dropout,
-    **{
-        name: partial(lambda x, name: getattr(x.clone(), name)(), name=name)
-        for name in ("normal_", "bernoulli_", "exponential_")
-    },
-}
+#: Functions that draw as many numbers as a tensor has, and may take a generator; those with "_" write them into it.
+_DRAWN: Mapping[str, Callable[..., T]] = {
+    **{name: partial(lambda x, name, **how: getattr(torch, name)(x.shape, device=x.device, **how), name=name)
+       for name in ("rand", "randn")},
+    "randint": lambda x, **how: torch.randint(2**24, x.shape, dtype=torch.int32, device=x.device, **how),
+    "randperm": lambda x, **how: torch.randperm(x.numel(), device=x.device, **how),
+    "normal": lambda x, **how: torch.normal(x, 1.0, **how),
+    "bernoulli": torch.bernoulli,
+    "multinomial": lambda x, **how: x.multinomial(x.numel(), **how),
+    "dropout": lambda x, **_: F.dropout(x),
+    **{name: partial(lambda x, name, **how: getattr(x, name)(**how), name=name)
+       for name in ("normal_", "uniform_", "exponential_", "bernoulli_", "random_")},
+}  # fmt: skip
 
 
 def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
     """Draw in several calls and with several seeds: no three consecutive numbers may be shared."""
-    ones = torch.ones(count + 3, device=device)
-    for name in ("rand_like", "randn_like", "normal_", "randint"):
+    halves = torch.full((count + 3,), 0.5, device=device)
+    for name in ("rand", "randn", "normal_", "randint"):
         drawn = []
         for seed in SEEDS if device.type != "cpu" else SEEDS[:6]:
             torch.manual_seed(seed)
-            drawn += [_DRAWN[name](ones).cpu()[:count] for _ in range(3 if seed == 1 else 1)]
+            drawn += [_DRAWN[name](halves.clone()).cpu()[:count] for _ in range(3 if seed == 1 else 1)]
         if shared := _shared(torch.stack(drawn)):
             yield f"{name}: {shared:,} times, two calls or seeds give the same three numbers in a row"
         x = torch.stack(drawn).double()
@@ -153,10 +155,10 @@ def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
 
 def _small_calls(device: torch.device) -> Iterator[str]:
     """Make many small calls: no two may give the same numbers, and drawing must not affect the CPU's generator."""
-    ones = torch.ones(35, device=device)
+    halves = torch.full((35,), 0.5, device=device)
     before = torch.get_rng_state()  # of the CPU's generator
     for name, draw in _DRAWN.items():
-        drawn = torch.stack([draw(ones) for _ in range(300)]).cpu().double()
+        drawn = torch.stack([draw(halves.clone()) for _ in range(300)]).cpu().double()
         if alike := len(drawn) - len(torch.unique(drawn, dim=0)):
             yield f"{name}: of 300 small calls, {alike} give what another one gave"
         if device.type != "cpu" and not torch.equal(torch.get_rng_state(), before):
@@ -177,36 +179,26 @@ def _probabilities(device: torch.device) -> Iterator[Finding]:
 
 def _by_generators(device: torch.device) -> Iterator[str]:
     """Draw with generators of equal seeds, also on the last card, and into every second column."""
-    kinds: Mapping[str, Callable[[T, torch.Generator | None], T]] = {
-        "rand": lambda x, g: torch.rand(x.shape, generator=g, device=x.device),
-        "randperm": lambda x, g: torch.randperm(x.numel(), generator=g, device=x.device),
-        "randint": lambda x, g: torch.randint(2**20, x.shape, generator=g, device=x.device),
-        "normal": lambda x, g: torch.normal(x, 1.0, generator=g),
-        "bernoulli": lambda x, g: torch.bernoulli(x.clamp(0.5, 0.5), generator=g),
-        "multinomial": lambda x, g: x.clamp(1, 1).multinomial(40, generator=g),
-        **{
-            name: partial(lambda x, g, name: getattr(x, name)(generator=g), name=name)
-            for name in ("normal_", "uniform_", "exponential_", "bernoulli_", "random_")
-        },
-    }
     count = 1 if device.type == "cpu" else getattr(torch, device.type).device_count()
+    kinds = {name: draw for name, draw in _DRAWN.items() if name != "dropout"}  # which takes no generator
     for where in (device, torch.device(device.type, count - 1))[: min(count, 2)]:
         for name, draw in kinds.items():
-            x, own = (torch.full((65, 2), -9.0, device=where) for _ in range(2))
+            x, own = (torch.full((65, 2), 0.5, device=where) for _ in range(2))
             torch.manual_seed(5)
-            first = draw(x[:, 1], None).cpu()
+            first = draw(x[:, 1]).cpu()
             torch.manual_seed(5)
-            mine, again = (draw(own[:, 1], torch.Generator(where).manual_seed(6)).cpu() for _ in range(2))
-            if not torch.equal(draw(x[:, 1], None).cpu(), first):
+            mine, again = (draw(own[:, 1], generator=torch.Generator(where).manual_seed(6)).cpu() for _ in range(2))
+            if not torch.equal(draw(x[:, 1]).cpu(), first):
                 yield f"{name} on {where}: other numbers after the same seed, with a generator of one's own between"
             if not torch.equal(mine, again):
                 yield f"{name} on {where}: two generators of one seed give other numbers"
-            if not bool((x[:, 0] == -9).all() and (own[:, 0] == -9).all()):
+            if not bool((x[:, 0] == 0.5).all() and (own[:, 0] == 0.5).all()):
                 yield f"{name} on {where}: what lies between the numbers of a view is changed"
             maker, other = torch.Generator(where).manual_seed(6), torch.Generator(where)
-            draw(x[:, 1], maker)
+            draw(x[:, 1], generator=maker)
             other.set_state(maker.get_state())
-            if not torch.equal(draw(x[:, 1], maker).clone(), draw(x[:, 1], other)) or maker.initial_seed() != 6:
+            goes_on = torch.equal(draw(x[:, 1], generator=maker).clone(), draw(x[:, 1], generator=other))
+            if not goes_on or maker.initial_seed() != 6:
                 yield f"{name} on {where}: a generator does not go on from the state of another, or tells another seed"
 
 
@@ -214,27 +206,27 @@ def _in_turn(device: torch.device) -> Iterator[str]:
     """Draw in turn on two streams, in two threads, and with and without gradients: the sequence is the same."""
     if device.type == "cpu":
         return
-    backend, ones = getattr(torch, device.type), torch.ones(4099, device=device)
+    backend, given = getattr(torch, device.type), torch.full((4099,), 0.5, device=device)
     side = backend.Stream()
 
     def elsewhere(draw: Callable[[T], T]) -> T:
         with backend.stream(side):
-            return draw(ones)
+            return draw(given.clone())
 
     ways: Mapping[str, Callable[..., T]] = {
-        "once more": lambda draw: draw(ones),
-        "for what asks for a gradient": lambda draw: draw(ones.clone().requires_grad_()).detach(),
-        "without gradients": lambda draw: torch.no_grad()(draw)(ones.clone().requires_grad_()),
-        "in inference mode": lambda draw: torch.inference_mode()(draw)(ones),
+        "once more": lambda draw: draw(given.clone()),
+        "for what asks for a gradient": lambda draw: draw(given.clone().requires_grad_() * 1).detach(),
+        "without gradients": lambda draw: torch.no_grad()(draw)(given.clone().requires_grad_() * 1),
+        "in inference mode": lambda draw: torch.inference_mode()(lambda: draw(given.clone()))(),
         "in two streams in turn": elsewhere,
-        "in two threads in turn": lambda draw: pool.submit(draw, ones).result(),
+        "in two threads in turn": lambda draw: pool.submit(draw, given.clone()).result(),
     }
     with ThreadPoolExecutor(1, initializer=partial(backend.set_device, device)) as pool:
         for name, draw in _DRAWN.items():
             found = list[T]()
             for way in ways.values():
                 torch.manual_seed(5)
-                found.append(torch.stack([(way(draw) if turn % 2 else draw(ones)).cpu() for turn in range(4)]))
+                found.append(torch.stack([(way(draw) if turn % 2 else draw(given.clone())).cpu() for turn in range(4)]))
             for said, numbers in zip(ways, found, strict=True):
                 if not torch.equal(numbers, found[0]) or len(torch.unique(numbers, dim=0)) < len(numbers):
                     yield f"{name}: {said}, other numbers are drawn, or the same again"
