@@ -326,21 +326,15 @@ def _classes(device: torch.device) -> Iterator[Finding]:
 
 
 def _wide(device: torch.device) -> Iterator[Finding | str]:
-    for low, high in (
-        (-3, 61),
-        (0, 3008),
-        (0, 40000),
-        (5, 60037),
-        (0, 100032),
-        (0, 2**30),
-        (0, 5 * 2**30),
-        (-(2**62), 2**62),
-        (0, 2**63 - 1),
-        (-5, 2**33 + 5),
-        (0, 3 * 2**40),
-        (-(2**31), 2**31),
-    ):
-        x = torch.randint(low, high, (2**18,), device=device).cpu()
+    ranges = (
+        *((-3, 61), (0, 3008), (0, 40000), (5, 60037), (0, 100032), (0, 2**30), (0, 3 * 2**30), (0, 5 * 2**30)),
+        *((-(2**62), 2**62), (0, 2**63 - 1), (-5, 2**33 + 5), (0, 3 * 2**40), (-(2**31), 2**31)),
+    )
+    all_of = {
+        each: (torch.iinfo(each).min, torch.iinfo(each).max + 1) for each in (torch.uint8, torch.int8, torch.int16)
+    }
+    for dtype, (low, high) in (*((torch.int64, each) for each in ranges), *all_of.items()):
+        x = torch.randint(low, high, (2**18,), device=device, dtype=dtype).cpu().long()
         if bool(((x < low) | (x >= high)).any()):
             yield f"randint({low}, {high}) gives numbers outside"
         wide = high - low >= 2**56
