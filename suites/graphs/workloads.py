@@ -316,15 +316,15 @@ def changed_weights(device: torch.device, same: Same) -> None:
 
 
 def dropout(device: torch.device, same: Same) -> None:
-    """Drop out, and draw numbers and tokens: they differ by replay and by seed, and are the same for the same seed."""
+    """Drop out, and draw numbers and tokens, twice: all differ, by replay and by seed, and the seed decides them."""
     ones, shares = torch.ones(4096, device=device), numbers(device, 0, 4096, 8).softmax(-1)
 
     def work() -> tuple[Tensor, ...]:
         tokens = (shares / torch.empty_like(shares).exponential_()).argmax(-1)  # as vLLM samples
-        return F.dropout(ones), torch.randn(4096, device=device), tokens
+        return F.dropout(ones), torch.randn(4096, device=device), torch.rand(4096, device=device), tokens
 
     work()
-    graph, results = captured(work)
+    graph, results = captured(lambda: (*work(), *work()))
 
     def drawn(seed: int | None = None) -> list[Tensor]:
         if seed is not None:
@@ -332,11 +332,12 @@ def dropout(device: torch.device, same: Same) -> None:
         graph.replay()
         return [each.clone() for each in results]
 
-    draws = zip(drawn(5), drawn(), drawn(5), drawn(6), strict=True)
-    for name, (first, second, again, other) in zip(("dropout", "randn", "sampled tokens"), draws, strict=True):
-        same(again, first, f"{name} after the same seed")
-        for what, drawn_then in (("two replays", second), ("two seeds", other)):
-            same((drawn_then == first).all(), torch.tensor(False), f"{name}, whether {what} draw the same")
+    names, first = ("dropout", "randn", "rand", "sampled tokens") * 2, drawn(5)
+    draws = zip(names, first, drawn(), drawn(5), drawn(6), first[4:] + first[:4], strict=True)
+    for name, one, second, again, other, beside in draws:
+        same(again, one, f"{name} after the same seed")
+        for what, drawn_then in (("two replays", second), ("two seeds", other), ("two draws of a replay", beside)):
+            same((drawn_then == one).all(), torch.tensor(False), f"{name}, whether {what} draw the same")
 
 
 def pools(device: torch.device, same: Same) -> None:
