@@ -313,8 +313,8 @@ def _sure(device: torch.device) -> Iterator[str]:
 def _classes(device: torch.device) -> Iterator[Finding]:
     weights = (torch.arange(5003.0) % 37 + 4.25) * (torch.arange(5003) % 5 != 0)
     shares = (weights.double() / weights.double().sum())[weights > 0]
-    # Weights need not add up to 1: these add up to less, those of the rows below to more. In half precision sums of many
-    # round, on a GPU too (at::cumsum in MultinomialKernel.cu), and are not asked for.
+    # Weights need not add up to 1: these add up to less, those of the rows below to more. Sums of many in half
+    # precision round, on a GPU too (at::cumsum in MultinomialKernel.cu), and are not asked for.
     drawn = torch.multinomial((weights / 2**18).to(device), 2**20, replacement=True).cpu()
     counts = torch.bincount(drawn, minlength=5003)[weights > 0]
     yield Finding("classes", chi_square(counts[None], shares)[0])
