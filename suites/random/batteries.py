@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
+from ..runtime.rows import forked
 from .statistics import Finding, chi_square
 
 T = torch.Tensor
@@ -212,7 +212,7 @@ def _in_turn(device: torch.device) -> Iterator[str]:
     side = backend.Stream()
 
     def elsewhere(draw: Callable[[T], T]) -> T:
-        with backend.stream(side):
+        with forked(backend, side):  # what it draws is copied in the usual stream
             return draw(given.clone())
 
     ways: Mapping[str, Callable[..., T]] = {
@@ -238,16 +238,16 @@ def _by_card(device: torch.device) -> Iterator[str]:
     """Draw on several cards: each has its own sequence."""
     if device.type == "cpu":
         return
-    backend: Any = getattr(torch, device.type)
+    backend = getattr(torch, device.type)
     cards = range(backend.device_count())
 
-    def seeded(*seeds: int) -> None:
-        for card, seed in enumerate(seeds):
+    def seed_apart() -> None:
+        for card in cards:
             with backend.device(card):
-                backend.manual_seed(seed)
+                backend.manual_seed(7 + card)
 
-    def rows(seed: Callable[..., object], *given: Any) -> T:
-        seed(*given)
+    def rows(seed: Callable[[], object]) -> T:
+        seed()
         return torch.stack([torch.rand(99, device=f"{device.type}:{card}").cpu() for card in cards])
 
     states = backend.get_rng_state_all()
@@ -255,9 +255,9 @@ def _by_card(device: torch.device) -> Iterator[str]:
     changed = [torch.equal(*each) for each in zip(states, backend.get_rng_state_all(), strict=True)].count(False)
     if changed > 1:
         yield "to draw on one card changes what another one draws"
-    if not torch.equal(*(rows(backend.set_rng_state_all, states) for _ in range(2))):
+    if not torch.equal(*(rows(partial(backend.set_rng_state_all, states)) for _ in range(2))):
         yield "set_rng_state_all() does not have all cards draw again what they drew"
-    alike, apart = rows(backend.manual_seed_all, 7), rows(seeded, *(7 + card for card in cards))
+    alike, apart = rows(partial(backend.manual_seed_all, 7)), rows(seed_apart)
     if len(torch.unique(alike, dim=0)) > 1 or not torch.equal(apart[0], alike[0]):
         yield "cards of the same seed draw different numbers"
     if len(torch.unique(apart, dim=0)) < len(cards):
