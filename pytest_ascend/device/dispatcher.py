@@ -106,6 +106,23 @@ def _name(operator: torch._ops.OpOverload) -> str:
     return str(operator.name())  # type: ignore[no-untyped-call]
 
 
+_EFFICIENT_ZEROS = torch.ops.aten._efficientzerotensor.default  # noqa: SLF001
+
+
+@functools.cache
+def _is_plain(func: torch._ops.OpOverload) -> bool:
+    """Return whether a watch has nothing to do for an operator, as for most: this is asked in each call."""
+    if func.namespace == "prim":  # a query of a fake tensor, unknown to the dispatcher
+        return True
+    name = _name(func)
+    return (
+        func is not _EFFICIENT_ZEROS
+        and kind(name) != FALLBACK
+        and not multiplies(name.partition("::")[2])
+        and not differentiates_inside(name)
+    )
+
+
 class FallbackWatch(EagerDispatchMode):
     """Notes operators on tensors of ``device_type`` that the CPU computes, in the order of their first call.
 
@@ -122,22 +139,19 @@ class FallbackWatch(EagerDispatchMode):
 
     def handle(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Note the operator, and call it unchanged."""
-        if func.namespace == "prim":  # a query of a fake tensor, unknown to the dispatcher
+        if _is_plain(func):
             return func(*args, **kwargs)
-        self._note(func, args, kwargs)
-        if func is torch.ops.aten._efficientzerotensor.default:  # noqa: SLF001
+        if func is _EFFICIENT_ZEROS:
             func = torch.ops.aten.zeros.default  # within a mode, torch_npu 2.7 crashes otherwise
-        if differentiates_inside(_name(func)) and self._is_on_device(args, kwargs):
-            with with_autograd():
-                return func(*args, **kwargs)
-        return func(*args, **kwargs)
-
-    def _note(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         name = _name(func)
-        if kind(name) == FALLBACK and self._is_on_device(args, kwargs):
-            self.seen[name] = None
-        if not self.multiplied and multiplies(name.partition("::")[2]):
-            self.multiplied = self._is_on_device(args, kwargs)
+        if self._is_on_device(args, kwargs):
+            if kind(name) == FALLBACK:
+                self.seen[name] = None
+            self.multiplied = self.multiplied or multiplies(name.partition("::")[2])
+            if differentiates_inside(name):
+                with with_autograd():
+                    return func(*args, **kwargs)
+        return func(*args, **kwargs)
 
     def _is_on_device(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         return any(each.device.type == self.device_type for each in tensors_in((args, dict(kwargs))))
@@ -150,9 +164,10 @@ class OperatorWatch(FallbackWatch):
         super().__init__(device_type)
         self.called: dict[str, None] = {}
 
-    def _note(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def handle(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Note the operator, and call it unchanged."""
         is_view = torch.Tag.inplace_view in func.tags or bool(func.is_view)
         is_copy = func.overloadpacket in {torch.ops.aten._to_copy, torch.ops.aten.copy_, torch.ops.aten.detach}  # noqa: SLF001
-        if not is_view and not is_copy and self._is_on_device(args, kwargs):
+        if not is_view and not is_copy and func.namespace != "prim" and self._is_on_device(args, kwargs):
             self.called[_name(func)] = None
-        super()._note(func, args, kwargs)
+        return super().handle(func, args, kwargs)

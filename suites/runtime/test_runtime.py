@@ -20,4 +20,5 @@ def test_runtime(case: Case, npu_device: torch.device, precision_compare: Precis
     assert case.property != "streams" or at.backend
     if case.property == "costs" or case.subject == "out-of-memory":
         gc.collect()  # so that reference cycles of earlier cases are not freed while memory is counted
+        gc.freeze()  # the next collection need not visit again what lives
     TABLES[case.property][case.subject][1](at)
