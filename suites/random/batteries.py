@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from ..runtime.rows import forked
 from .statistics import Finding, chi_square
+from .ways import gradients, in_all_views, seeds
 
 T = torch.Tensor
 #: What a row yields: findings with p-values, or a message about an impossible result.
@@ -153,20 +154,27 @@ def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
                 yield _correlation(f"{name}: correlation of calls {j} and {i}, shifted", x[i][1:], x[j][:-1])
 
 
-def _small_calls(device: torch.device) -> Iterator[str]:
+def _small_calls(device: torch.device, count: int = 150) -> Iterator[str]:
     """Make many small calls: no two may give the same numbers, and drawing must not affect the CPU's generator."""
     halves = torch.full((35,), 0.5, device=device)
-    before = torch.get_rng_state()  # of the CPU's generator
     for name, draw in _DRAWN.items():
-        drawn = torch.stack([draw(halves.clone()) for _ in range(300)]).cpu().double()
-        if alike := len(drawn) - len(torch.unique(drawn, dim=0)):
-            yield f"{name}: of 300 small calls, {alike} give what another one gave"
+        torch.manual_seed(2025)
+        before = torch.get_rng_state()  # of the CPU's generator
+        drawn = [draw(halves.clone()) for _ in range(count)]
         if device.type != "cpu" and not torch.equal(torch.get_rng_state(), before):
             yield f"{name}: to draw on the device changes what is drawn on the CPU"
-    for count in (1, 3, 17):  # the last of an odd count, where numbers are generated in pairs
-        last = torch.cat([torch.randn(count, device=device)[-1:] for _ in range(100)]).cpu()
+        for seed in range(count // 5):  # neighbours, as in seed + rank: a later call must not be the first of another
+            torch.manual_seed(seed)
+            drawn += [draw(halves.clone()) for _ in range(5)]
+        torch.manual_seed(0)
+        if not torch.equal(draw(halves.clone()), drawn[count]):
+            yield f"{name}: other numbers after the seed 0, the second time"
+        if alike := len(drawn) - len(torch.unique(torch.stack(drawn).cpu().double(), dim=0)):
+            yield f"{name}: of {len(drawn):,} small calls, {alike} give what another one gave"
+    for size in (1, 3, 17):  # the last of an odd count, where numbers are generated in pairs
+        last = torch.cat([torch.randn(size, device=device)[-1:] for _ in range(100)]).cpu()
         if len(torch.unique(last)) < 90:
-            yield f"randn: the last of {count} numbers is mostly the same"
+            yield f"randn: the last of {size} numbers is mostly the same"
 
 
 def _probabilities(device: torch.device) -> Iterator[Finding]:
@@ -272,8 +280,8 @@ def _sure(device: torch.device) -> Iterator[str]:
     weights, never = torch.ones(5003, device=device), [0, 1, 499, 1023, 1024, 4095, 4096, 5001, 5002]
     weights[never] = 0
     turns = (torch.arange(4099, device=device) % 3 == 1).float()
+    itself, transposed = turns.clone(), turns[:4096].view(32, 128).T
     leaf = ones.clone().requires_grad_()
-    dropped = {p: F.dropout(leaf, p) for p in (0.25, 0.75, 0.5)}
     wanted: Mapping[str, tuple[T, T]] = {
         "bernoulli_(1)": (ones.clone().bernoulli_(1.0), ones),
         "bernoulli_(0)": (ones.clone().bernoulli_(0.0), ones * 0),
@@ -282,11 +290,12 @@ def _sure(device: torch.device) -> Iterator[str]:
         "dropout(1)": (F.dropout(ones, 1.0), ones * 0),
         "dropout(0)": (F.dropout(ones, 0.0), ones),
         "gradient of dropout(1)": (torch.autograd.grad(F.dropout(leaf, 1.0).sum(), leaf)[0], ones * 0),
-        **{
-            f"gradient of dropout({p})": (torch.autograd.grad(y.sum(), leaf)[0], y.detach()) for p, y in dropped.items()
-        },
         "bernoulli of zeros and ones": (torch.bernoulli(turns), turns),
         "bernoulli_ of zeros and ones": (torch.empty_like(turns).bernoulli_(turns), turns),
+        "bernoulli_ of the tensor itself": (itself.bernoulli_(itself), turns),
+        "bernoulli of what is transposed": (torch.bernoulli(transposed), transposed),
+        "normal of means that are transposed": (torch.normal(transposed, transposed * 0), transposed),
+        "normal of transposed deviations": ((torch.normal(transposed * 0, transposed) != 0).float(), transposed),
         "normal of means without deviation": (torch.normal(turns * 9, torch.zeros_like(turns)), turns * 9),
         "normal of means, near each": (torch.normal(turns * 1e6, 1.0).div(1e6).round(), turns),
         "normal of deviations, of the same mean": ((torch.normal(0.0, turns) != 0).float(), turns),
@@ -370,12 +379,16 @@ BATTERIES: Mapping[str, tuple[str, Row]] = {
     "more-calls-and-seeds": ("standard", partial(_calls, count=2**18)),
     "one-call": ("smoke", _one_call),
     "small-calls": ("smoke", _small_calls),
+    "more-small-calls": ("standard", partial(_small_calls, count=2000)),
     "streams-and-cards": ("smoke", lambda device: chain(_in_turn(device), _by_card(device))),
     "sure-events": ("smoke", _sure),
     "probabilities": ("standard", _probabilities),
     "classes": ("standard", _classes),
     "wide-ranges": ("smoke", _wide),
     "permutations": ("smoke", _permutations),
+    "views-and-sizes": ("standard", in_all_views),
+    "gradients": ("standard", gradients),
+    "seeds": ("smoke", seeds),
     "large-uniform": ("standard", lambda device: _of_uniform(torch.rand(LARGE, device=device))),
     "large-normal": ("standard", lambda device: _of_uniform(torch.randn(LARGE, device=device), torch.special.ndtr)),
     "large-exponential": (

@@ -110,8 +110,8 @@ def bits(high: int, *, low_bits: bool) -> Distribution:
 
 
 #: The share of runs in which one case rejects a correct generator, and the largest number of cases.
-FALSE_ALARM = 1e-8
-CASES_LIMIT = 100
+FALSE_ALARM = 5e-9
+CASES_LIMIT = 200
 
 #: Elements per block: about as many as one core of a kernel writes at a time.
 BLOCK = 4096

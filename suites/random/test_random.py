@@ -15,20 +15,16 @@ from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import COUNT, COUNT_IN_16_BITS, DRAWINGS, MASKED, attend, composed, given
 from .batteries import BATTERIES
+from .drawings import COUNT, COUNT_IN_16_BITS, DRAWINGS, MASKED, attend, composed, given, unwritten
 from .statistics import FALSE_ALARM, judge, repeated, worst_of
 
 _BY_NAME = {drawing.name: drawing for drawing in DRAWINGS}
 
-#: A value outside every distribution: elements that are not written keep it.
-UNWRITTEN = {True: float("nan"), False: -11}
-
 
 def drawn(case: Case, device: torch.device) -> torch.Tensor:
     """Draw, and copy to the CPU. Memory for the result is filled with an impossible value beforehand."""
-    dtype, count = getattr(torch, case.dtype), COUNT_IN_16_BITS if case.dtype in HALVES else COUNT
-    junk = torch.full((count,), UNWRITTEN[dtype.is_floating_point], dtype=torch.float64).to(dtype).to(device)
+    junk = unwritten((COUNT_IN_16_BITS if case.dtype in HALVES else COUNT,), case.dtype, device)
     target = junk.clone()
     del junk
     return _BY_NAME[case.subject].draw(target).detach().cpu()
@@ -91,17 +87,6 @@ def test_state(case: Case, npu_device: torch.device, precision_compare: Precisio
         drawn(case, npu_device)
     again = [drawn(case, npu_device) for _ in range(2)]
     precision_compare(again, first, standard="binary", name=f"{case.subject}, from a state that was kept")
-
-
-@pytest.mark.ascend_cases("random", "gradient")
-def test_gradient(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    """Check that backward drops the same elements as forward, with the same scale."""
-    function = _BY_NAME[case.subject].gradient
-    assert function is not None
-    x = -torch.ones(4099, dtype=getattr(torch, case.dtype), device=npu_device, requires_grad=True)
-    result = function(x)
-    (gradient,) = torch.autograd.grad(result, x, torch.ones_like(result))
-    precision_compare(gradient.cpu(), -result.detach().cpu(), standard="binary", name=f"gradient of {case.subject}")
 
 
 @pytest.mark.ascend_cases("random", "backward")

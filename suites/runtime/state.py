@@ -9,6 +9,7 @@ from itertools import product
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+from torch import nn
 
 from pytest_ascend.operators.calling import tensors
 from pytest_ascend.run import inputs
@@ -228,6 +229,11 @@ _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
     "norm": lambda x, n: torch.linalg.vector_norm(x, n, -1),
     "group_norm": lambda x, n: F.group_norm(x[None], 3, eps=n / 4),
     "batch_norm in training": lambda x, n: F.batch_norm(x, x[0] * 0, x[0] * 0 + 4, training=n == 1),
+    "layers dropped in training": lambda x, n: torch.func.functional_call(
+        nn.RNN(3, 3, 2, bias=False, dropout=1.0).train(n == 1),
+        {f"weight_{of}h_l{layer}": x[:3, :3] / 8 for of in "ih" for layer in (0, 1)},
+        x[None, :, :3],
+    )[0],
     "groups": lambda x, n: F.group_norm(x[None], (3, 11)[n - 1]),
     "layer_norm": lambda x, n: F.layer_norm(x, x.shape[-1:], eps=n / 4),
     "batch_norm": lambda x, n: F.batch_norm(x, None, None, training=True, eps=n / 4),

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from suites.random import CASES, DRAWINGS, Drawing, statistics
+from suites.random import CASES, statistics
 from suites.random.batteries import BATTERIES
+from suites.random.drawings import DRAWINGS, Drawing
 from suites.random.statistics import BLOCK, CASES_LIMIT, FALSE_ALARM, judge, repeated
 
 COUNT = 16 * BLOCK + 17
