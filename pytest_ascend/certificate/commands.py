@@ -19,7 +19,7 @@ from pytest_ascend.certificate.words import words
 from pytest_ascend.coverage import expectations
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.runlog.contents import TimeStamped
-from pytest_ascend.runlog.reading import LogReader
+from pytest_ascend.runlog.reading import LogReader, log_of
 from pytest_ascend.system.errors import UsageError, with_type
 from pytest_ascend.system.files import write_file
 from pytest_ascend.system.text import one_line
@@ -68,7 +68,7 @@ def certify(
         raise UsageError("--confirms and --confirms-key belong together", hint=hint)
     if not issuer.strip():
         raise UsageError("--issuer is empty", hint="give the name by which readers know you")
-    log = run / package.LOG if run.is_dir() else run
+    log = log_of(run)
     to = output or log.with_name(f"certificate-{tier}")
     theirs = (confirms, signing.public_key(confirms_key)) if confirms and confirms_key else None
     signer, today = signing.private_key(key, passphrase), expectations.today()

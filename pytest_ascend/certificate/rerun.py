@@ -13,7 +13,7 @@ from random import Random, SystemRandom
 
 from pytest_ascend.certificate.judgement import disagreements
 from pytest_ascend.certificate.recomputed import PLACE
-from pytest_ascend.certificate.statement import NOT_EXECUTED, can_run_again
+from pytest_ascend.certificate.statement import can_run_again
 from pytest_ascend.certificate.words import of_cases
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.record import ResultRecord
@@ -21,7 +21,7 @@ from pytest_ascend.runlog.writing import read
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import AscendError, UsageError
 from pytest_ascend.system.text import visible
-from pytest_ascend.verdict.summary import Summary, summarise
+from pytest_ascend.verdict.summary import NOT_EXECUTED, Summary, summarise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,15 +17,15 @@ from pytest_ascend.certificate.words import outside
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.records.bounds import moment
-from pytest_ascend.records.outcome import Disputed, Fallback, NotEmulated, NotRun, Waived
+from pytest_ascend.records.outcome import Disputed, Fallback, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Run, TimeStamped
 from pytest_ascend.system.files import canonical_json
 from pytest_ascend.verdict.causes import known_causes
+from pytest_ascend.verdict.summary import NOT_EXECUTED
 
 SCHEMA = 1
 
-NOT_EXECUTED = (NotRun.name, NotEmulated.name)
 #: Fields that the signer chooses; all others follow from the evidence.
 CHOSEN = ("issued", "issuer", "key")
 

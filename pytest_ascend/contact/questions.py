@@ -112,20 +112,17 @@ def determinism() -> Questions:
     for name in RANDOM:
         for size in (64, 512):
             for switch in ("off", "on", "off again"):
-                asked = partial(_fresh, partial(_different, name, size, switch=switch == "on"))
-                yield f"{name}/{size}/{switch}", asked
+                yield f"{name}/{size}/{switch}", partial(_different, name, size, switch=switch == "on")
 
 
-def _fresh(work: Callable[[], Any]) -> Any:
-    """Call in a new thread: only the first setting of determinism in a thread counts."""
-    with ThreadPoolExecutor(1) as executor:
-        return executor.submit(answered, work, 500).result()
+def _different(name: str, size: int, *, switch: bool) -> Any:
+    def count() -> int:
+        with for_now(torch.use_deterministic_algorithms, switch, False):
+            x = torch.randn(size, size, generator=torch.Generator().manual_seed(1)).npu()
+            return len({_call(name, x).cpu().numpy().tobytes() for _ in range(8)})
 
-
-def _different(name: str, size: int, *, switch: bool) -> int:
-    with for_now(torch.use_deterministic_algorithms, switch, False):
-        x = torch.randn(size, size, generator=torch.Generator().manual_seed(1)).npu()
-        return len({_call(name, x).cpu().numpy().tobytes() for _ in range(8)})
+    with ThreadPoolExecutor(1) as executor:  # only the first setting of determinism in a thread counts
+        return executor.submit(answered, count, 500).result()
 
 
 def special() -> Questions:

@@ -9,7 +9,7 @@ import click
 
 from pytest_ascend.coverage import shards
 from pytest_ascend.coverage.manifest import NAME, collect, encode, write
-from pytest_ascend.runlog.reading import read
+from pytest_ascend.runlog.reading import log_of, read
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import as_error
 from pytest_ascend.system.files import write_if_new
@@ -26,8 +26,7 @@ def manifest(check: bool, durations: Path | None) -> None:
     """
     if durations:
         path = folder("suites") / shards.NAME
-        log = durations / "run.jsonl" if durations.is_dir() else durations
-        records = read(log).records
+        records = read(log_of(durations)).records
         write_if_new(path, shards.encode(records).encode())
         click.echo(
             f"{len(shards.load(path.parent))} of {len(records)} cases take longer than {shards.USUAL_S} s: {path}"

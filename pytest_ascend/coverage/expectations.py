@@ -98,8 +98,11 @@ class Expectation:
             return Disputed(reason=self.reason, detail=detail.rstrip()) if deviates else found
         if found.name == self.outcome and self.says in f"{found.reason}\n{found.detail}":
             return self._expired(found) if today > self.expires else self.waived(found, self.reason)
-        if isinstance(found, Passed):
-            return found if self.optional else self._passed()
+        if isinstance(found, Passed) and not self.optional:
+            where = f"the cause {self.cause} in {self.file}, from {self.source}"
+            better = f"{BETTER} ({self.outcome}: {self.reason}): remove it from {where}"
+            stale = f"expected to be {self.outcome} ({self.reason}), and passed: remove the expectation"
+            return Failed(reason=stale, detail=where) if self.confirmed else Passed(reason=better)
         if isinstance(found, (Failed, Unsupported, Fallback)):
             return replace(found, reason=f"{found.reason} (expected was {self.outcome}: {self.reason})")
         return found
@@ -121,13 +124,6 @@ class Expectation:
         """Return the outcome of a case that deviates as expected."""
         detail = f"{found.name}: {found.reason}\n{found.detail}".rstrip()
         return Waived(reason=f"{reason} ({found.name}, as expected until {self.expires})", detail=detail)
-
-    def _passed(self) -> Outcome:
-        where = f"the cause {self.cause} in {self.file}, from {self.source}"
-        if not self.confirmed:
-            return Passed(reason=f"{BETTER} ({self.outcome}: {self.reason}): remove it from {where}")
-        reason = f"expected to be {self.outcome} ({self.reason}), and passed: remove the expectation"
-        return Failed(reason=reason, detail=where)
 
     def _expired(self, found: Outcome) -> Outcome:
         return replace(found, reason=f"{found.reason} (expected until {self.expires}, which is over: {self.reason})")

@@ -19,8 +19,6 @@ from pytest_ascend.system.files import read_regular, write_if_new
 
 SCHEMA = 1
 NAME = "manifest.json"
-COMMAND = "pytest-ascend manifest"
-LARGEST_BYTES = 64 << 20
 
 
 def load(suites: Path) -> tuple[Case, ...]:
@@ -38,9 +36,9 @@ def of_suite(suites: Path, suite: str) -> tuple[Case, ...]:
 @functools.lru_cache(maxsize=4)
 def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
     message = f"the manifest of the bundled suites cannot be read: {path}"
-    hint = f"reinstall pytest-ascend; in a checkout: {COMMAND}"
+    hint = "reinstall pytest-ascend; in a checkout: pytest-ascend manifest"
     with as_error(message, hint, OSError, ValueError, KeyError, TypeError, why=str):
-        data = json.loads(read_regular(path, LARGEST_BYTES))
+        data = json.loads(read_regular(path, 64 << 20))
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
         if data["sweep_seed"] != SWEEP_SEED:

@@ -24,7 +24,6 @@ NAME, COMMAND = "durations.json", "pytest-ascend manifest --durations=RUN"
 #: Duration in seconds of cases that are not in the file, which lists only longer ones.
 USUAL_S = 0.05
 COUNT_LIMIT = 1000
-LARGEST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def load(suites: Path) -> Mapping[str, float]:
     message, hint = f"the durations cannot be read: {path}", f"write them again: {COMMAND}"
     refused = as_error(message, hint, OSError, ValueError, KeyError, TypeError, AttributeError, why=str)
     with refused, contextlib.suppress(FileNotFoundError):
-        data = json.loads(read_regular(path, LARGEST_BYTES))
+        data = json.loads(read_regular(path, 64 << 20))
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
         return {str(case_id): max(float(seconds), 0.0) for case_id, seconds in data["durations_s"].items()}

@@ -63,22 +63,6 @@ def ask(index: int, *, limit_s: float = LIMIT_S, command: Sequence[str] = ()) ->
         time.sleep(BUSY_PAUSE_S)
 
 
-def _question(index: int) -> dict[str, Any]:
-    # Counted in another process: CANN reads the visible cards once, and this process must not open another card.
-    told = run([sys.executable, "-m", "pytest_ascend.device.probe"], dict(os.environ), LIMIT_S).answer or {}
-    from pytest_ascend.device.npu import Npu, show_only
-
-    shown = show_only([index])[0] if index < told.get("count", 0) else index
-    import torch
-
-    npu = Npu(shown)
-    npu.load()
-    count = told.get("count") or torch.npu.device_count()  # type: ignore[attr-defined]
-    if index >= count:
-        return {"failure": f"torch_npu sees {count} NPUs", "count": count}
-    return {"failure": known_answer(npu.torch_device()), "chip": npu.chip(), **(told or {"count": count})}
-
-
 def numbering(count: int) -> dict[str, list[Any]]:
     """Return the device names of CANN's runtime; empty if it is too old to report them."""
     found: dict[str, list[Any]] = {"physical": [], "buses": []}
@@ -125,7 +109,21 @@ def main(arguments: Sequence[str]) -> None:
     """Print the answer of the NPU whose index is the only argument; without one, the devices that the runtime shows."""
     try:
         if arguments:
-            answer = _question(int(arguments[0]))
+            # Another process counts: CANN reads the visible cards once, and this process must not open another card.
+            told = run([sys.executable, "-m", "pytest_ascend.device.probe"], dict(os.environ), LIMIT_S).answer or {}
+            from pytest_ascend.device.npu import Npu, show_only
+
+            index = int(arguments[0])
+            shown = show_only([index])[0] if index < told.get("count", 0) else index
+            import torch
+
+            npu = Npu(shown)
+            npu.load()
+            count = told.get("count") or torch.npu.device_count()  # type: ignore[attr-defined]
+            answer = {"failure": f"torch_npu sees {count} NPUs", "count": count}
+            if index < count:
+                known = known_answer(npu.torch_device())
+                answer = {"failure": known, "chip": npu.chip(), **(told or {"count": count})}
         else:
             count = device_count()
             answer = {"count": count, **numbering(count)} if count else {}

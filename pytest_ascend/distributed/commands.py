@@ -19,7 +19,6 @@ from pytest_ascend.system.templates import templates_of
 from pytest_ascend.system.translation import ENGLISH, language_option, translated
 
 _LARGEST_BYTES, _LONGEST_LINE_BYTES = 1 << 30, 1 << 24
-_PATH, _THERE = click.Path(path_type=Path), click.Path(path_type=Path, exists=True)
 
 
 @click.group()
@@ -30,12 +29,14 @@ def diagnose() -> None:
 @diagnose.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option(
     "--output",
-    type=_PATH,
+    type=click.Path(path_type=Path),
     default=Path("ascend-distributed"),
     show_default=True,
     help="Folder for the records and the page.",
 )
-@click.option("--against", type=_THERE, help="This command's records of a run on one process.")
+@click.option(
+    "--against", type=click.Path(path_type=Path, exists=True), help="This command's records of a run on one process."
+)
 @language_option
 @click.argument("command", nargs=-1, required=True)
 def distributed(output: Path, against: Path | None, language: str, command: tuple[str, ...]) -> None:

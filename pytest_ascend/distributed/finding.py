@@ -163,8 +163,7 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, list[Line]], ranks: int) -
         return _found("scaled", step, "all parameters", how=how, ranks=ranks)
     bad = {}
     for name, (locals_, used) in first.items():
-        unit = UNITS.get(used["dtype"], 2.0**-24)
-        pieces, tail = _reduced(locals_, used, scale, unit * 4)
+        pieces, tail = _reduced(locals_, used, scale, 4 * UNITS.get(used["dtype"], 2.0**-24))
         if not all(pieces) or not all(tail):
             bad[name] = (pieces, tail, locals_, used)
     if not bad:
@@ -186,8 +185,7 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, list[Line]], ranks: int) -
 
 def _collectives(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
     """Check each all_reduce over all ranks with SUM or AVG."""
-    calls = _of(ranks, "collective")
-    for index, several in enumerate(zip(*calls.values(), strict=False)):
+    for index, several in enumerate(zip(*_of(ranks, "collective").values(), strict=False)):
         names = {(each["name"], each["op"], each["group"]) for each in several}
         if len(names) > 1 or several[0]["group"] or several[0]["name"] != "all_reduce":
             continue

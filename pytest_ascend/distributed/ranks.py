@@ -65,13 +65,14 @@ class Answer:
 
 
 class Ranks:
-    """Runs functions on groups of ranks. ``kind`` is the device type: npu, cuda or cpu; ``within`` a folder.
+    """Runs functions on ``count`` ranks. ``kind`` is the device type: npu, cuda or cpu; ``within`` a folder.
 
     ``devices`` are the indices of the ranks' devices, by rank; further ranks get the first devices not among them.
     """
 
-    def __init__(self, kind: str, within: Path | None = None, devices: Sequence[int] = ()) -> None:
+    def __init__(self, kind: str, count: int, within: Path | None = None, devices: Sequence[int] = ()) -> None:
         self.kind = kind
+        self.count = count
         self._devices = devices
         self._within = within
         self._environ = dict(os.environ)  # later, a worker with its own card sees no other card
@@ -84,9 +85,9 @@ class Ranks:
         self._host = start(lambda channel: live(channel, folder))
 
     def run(
-        self, count: int, function: Callable[..., Any], *, limit_s: float = LIMIT_S, **arguments: Any
+        self, function: Callable[..., Any], *, count: int = 0, limit_s: float = LIMIT_S, **arguments: Any
     ) -> Sequence[Answer]:
-        """Call ``function(place, **arguments)`` on each of ``count`` ranks, and return the results, by rank.
+        """Call ``function(place, **arguments)`` on each rank, or ``count`` of them, and return the results, by rank.
 
         The function is found by its name, and must return a mapping from names to tensors or JSON values. Arguments
         must be JSON values, too. Raises RankFailed.
@@ -99,6 +100,7 @@ class Ranks:
             self._host = fresh(__name__, str(self._folder), environ=environ)  # this process can no longer be forked
         child, folder = self._host, self._folder
         name = f"{function.__module__}:{function.__qualname__}"
+        count = count or self.count
         devices = [*self._devices, *(each for each in range(count) if each not in self._devices)]
         call = {"count": count, "kind": self.kind, "devices": devices[:count]}
         child.send(**call, function=name, arguments=arguments, limit_s=limit_s, folder=str(folder))

@@ -77,11 +77,10 @@ def mixed_parts(survey: Survey) -> Iterator[Observation]:
     base = next((name for name in (TOOLKIT, RUNTIME) if survey.version(name)), "")
     for name in (RUNTIME, COMPILER, HCCL, OPP, KERNELS, OPS) if base else ():
         mine, other = survey.version(base), survey.version(name)
-        if other and not survey.components[name].evidence[0].internal and not same(mine, other):
-            allowed = name in (OPS, OPP, KERNELS) and survey.compatibility.may_mix(mine, other)
-            if not allowed:
-                evidence = (survey.source(base), survey.source(name))
-                yield Observation("cann.mixed", f"{name} is of {other}, and {base} of {mine}", evidence)
+        is_other = other and not survey.components[name].evidence[0].internal and not same(mine, other)
+        if is_other and not (name in (OPS, OPP, KERNELS) and survey.compatibility.may_mix(mine, other)):
+            evidence = (survey.source(base), survey.source(name))
+            yield Observation("cann.mixed", f"{name} is of {other}, and {base} of {mine}", evidence)
     for package, path in survey.cann_packages.items():
         for other, constraint in _REQUIRED.findall(survey.machine.tree.read(path).content)[:64]:
             version = survey.cann_package_version(other)

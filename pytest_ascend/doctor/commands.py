@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 import click
 from rich.cells import cell_len
@@ -31,9 +30,6 @@ _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "cyan", UNKNOWN: "magenta
 _PLURALS = {ERROR: "errors", WARNING: "warnings", NOTE: "notes", UNKNOWN: "unknown"}
 #: Longest version or place that is shown in full; --json has all.
 _WIDEST = 32
-
-#: Translates a sentence into the reader's language.
-Say: TypeAlias = Callable[[str], str]
 
 
 def show(console: Console, diagnosis: Diagnosis, language: str = ENGLISH) -> None:
@@ -71,7 +67,7 @@ def closing(diagnosis: Diagnosis) -> str:
     return f"{', '.join(counted) or 'nothing wrong was found'}. Judged by {diagnosis.judged_by}."
 
 
-def _stack(diagnosis: Diagnosis, say: Say) -> Table:
+def _stack(diagnosis: Diagnosis, say: Callable[[str], str]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     rows = []
     for each in diagnosis.components:
@@ -100,7 +96,6 @@ def _stack(diagnosis: Diagnosis, say: Say) -> Table:
     return table
 
 
-_LARGEST_BYTES = 1 << 20
 _path = click.Path(path_type=Path)
 
 
@@ -153,4 +148,4 @@ def _machine(root: Path | None, environ: Path | None, npu_smi: Path | None, wait
 
 def _text(path: Path) -> str:
     with as_error(f"cannot read {path}", "give a text file"):
-        return read_regular(path, _LARGEST_BYTES).decode("utf-8", errors="replace")
+        return read_regular(path, 1 << 20).decode("utf-8", errors="replace")

@@ -21,11 +21,17 @@ _RULES = {BINARY: "file.damaged", TOO_LARGE: "file.damaged", NOT_A_FILE: "file.d
 @check
 def unusable(survey: Survey) -> Iterator[Observation]:
     """Find unusable files among those that earlier checks have read: unreadable, or without content."""
-    tree, files = survey.machine.tree, survey.version_files
+    tree, root = survey.machine.tree, survey.driver_folder.removesuffix("/driver")
+    paths = [f"{root}/driver/version.info", f"{root}/firmware/version.info"]
+    paths += [f"{survey.home.path}/version.cfg"] if survey.home else []
+    for arch in ("aarch64", "x86_64") if survey.home else ():
+        folder = f"{survey.home.path if survey.home else ''}/{arch}-linux"
+        paths += [f"{folder}/{name}" for name in tree.names(folder) if re.fullmatch(r"ascend_\w+_install\.info", name)]
+    with_versions = [path for path in paths if tree.read(path).exists]  # read now: the problems of these count, too
     for path, problem in sorted(tree.problems.items()):
         said = f"is {problem}" if problem in _RULES else f"cannot be read: {problem}"
         yield Observation(_RULES.get(problem, "file.unreadable"), f"{path} {said}", (path,))
-    for path in files:
+    for path in with_versions:
         speaks = any(each.source.startswith(path) for c in survey.components.values() for each in c.evidence)
         if path not in tree.problems and tree.exists(path) and not speaks:
             yield Observation("file.no-version", f"{path} has no version", (path,))

@@ -109,16 +109,3 @@ class Survey:
                 if re.match(r"V100R001C\d\d", inner, re.ASCII):
                     return inner[:40], path
         return "", ""
-
-    @cached_property
-    def version_files(self) -> tuple[str, ...]:
-        """Return the existing files with versions; each of them was read."""
-        root = self.driver_folder.removesuffix("/driver")
-        paths = [f"{root}/driver/version.info", f"{root}/firmware/version.info"]
-        if self.home:
-            paths.append(f"{self.home.path}/version.cfg")
-            for arch in ("aarch64", "x86_64"):
-                folder = f"{self.home.path}/{arch}-linux"
-                names = self.machine.tree.names(folder)
-                paths += [f"{folder}/{name}" for name in names if re.fullmatch(r"ascend_\w+_install\.info", name)]
-        return tuple(path for path in paths if self.machine.tree.read(path).exists)

@@ -31,7 +31,6 @@ from pytest_ascend.system.errors import EmulatorUnavailable
 
 _RUNNER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _KERNEL_FAILED, _NOT_SUPPORTED = 561000, 207000
-_SATURATION = 0  # ACL_RT_OVERFLOW_MODE_SATURATION
 
 _lock = threading.Lock()
 _installed: list[Any] = []  # keeps the callback alive for the whole process: C holds a pointer to it
@@ -83,7 +82,7 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int]
     kernels, count, fail = planted(names), len(all_kernels()), runtime.emu_fail
     mode = ctypes.c_int(0)  # saturation, or Inf and NaN: torch_npu sets the mode before the first operator
     runtime.aclrtGetDeviceSatMode(ctypes.byref(mode))
-    saturates = mode.value == _SATURATION
+    saturates = mode.value == 0  # ACL_RT_OVERFLOW_MODE_SATURATION
     by_name = {kernel.name: kernel for kernel in kernels[count:]}
 
     @functools.cache  # built at the first call: a process uses only a few operators
@@ -229,8 +228,6 @@ def _write_dynamic(target: torch.Tensor, value: torch.Tensor, descriptor: int) -
 
 #: Replaces an operator's index in calls by name.
 BY_NAME = -1
-
-_UNDEFINED = -1
 #: Operators called by name with results of data-dependent size, or with outputs larger than the result.
 _DYNAMIC = ("MaskedSelect", "NonZero", "UniqueWithCountsAndSorting", "DropOutGenMaskV3")
 
@@ -283,7 +280,7 @@ def _tensor(descriptor: int, memory: DeviceMemory) -> torch.Tensor | None:
     if not descriptor:
         return None
     code, ndim, _, data = _items(descriptor, 4)
-    if code == _UNDEFINED:
+    if code == -1:  # ACL_DT_UNDEFINED
         return None
     if not data or memory.holds(data):
         return memory.tensor(descriptor)

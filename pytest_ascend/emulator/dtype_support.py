@@ -7,11 +7,11 @@ accept what torch's CPU kernels accept.
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
 
-from pytest_ascend.emulator.choices import DEFAULT_CHIP
 from pytest_ascend.emulator.signature import Signature
 from pytest_ascend.emulator.tensors import DTYPES, Refused, code_of, is_empty
 from pytest_ascend.environment.chips import MOST_DIMENSIONS, Limits, family, limits, name_in_cann
@@ -28,7 +28,7 @@ _KEEPS, _HF32 = 0, 3
 _Check = Callable[[Sequence[int]], None]
 
 
-def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
+def check_of(signature: Signature, chip: str) -> _Check | None:
     """Return the function that checks the words of a call and raises Refused; None if there is nothing to check."""
     kind = family(chip)
     found = limits(signature.name.removeprefix("aclnn"), kind.name) if kind else Limits()
@@ -91,9 +91,7 @@ def _check_together(descriptors: Sequence[int], names: Sequence[str], lost: froz
     codes = [code_of(each) for each in descriptors if each]
     if len(codes) != len(names) or any(code not in DTYPES for code in codes):
         return
-    dtype = DTYPES[codes[0]]
-    for code in codes[1:]:
-        dtype = torch.promote_types(dtype, DTYPES[code])
+    dtype = functools.reduce(torch.promote_types, (DTYPES[code] for code in codes))
     made = name_in_cann(str(dtype).removeprefix("torch."))
     if made in lost:
         found = " and ".join(f"{name} dtype DT_{_NAMES[code]}" for name, code in zip(names, codes, strict=True))

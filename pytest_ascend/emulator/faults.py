@@ -290,8 +290,6 @@ def _last_of_equals(correct: Body, x: T, *rest: Any) -> Any:
     return values, torch.where(experts < x.shape[-1], x.shape[-1] - 1 - experts, experts), *others
 
 
-#: Position of the number of heads among the arguments of attention for inference, by version.
-_HEADS_IN_INFER = {"V2": 24, "V3": 27, "V4": 29, "V5": 31}
 _MASK, _KEY_LENGTHS, _TABLE, _NEXT_TOKENS, _MODE = 4, 6, 14, 3, 6
 
 
@@ -305,7 +303,7 @@ def _in_inference(change: Callable[[list[Any], int], None]) -> Fault:
 
     return {
         f"aclnnFusedInferAttentionScore{version}": instead(partial(body, heads))
-        for version, heads in _HEADS_IN_INFER.items()
+        for version, heads in {"V2": 24, "V3": 27, "V4": 29, "V5": 31}.items()
     }
 
 
@@ -334,7 +332,6 @@ def _mask_beyond(change: Change, given: list[Any], _: int) -> None:
 # --- captured graphs: these replace the functions in ``graphs.BODIES`` ---
 
 _FILLS = ("MEMSET_ASYNC", "aclnnInplaceZero", "aclnnInplaceFillScalar")
-_COPIES = ("MEMCPY_ASYNC", "aclnnInplaceCopy")
 
 
 def _outputs(task: Task) -> list[torch.Tensor]:
@@ -388,7 +385,7 @@ def _same_random_numbers(correct: Body, graph: Graph, task: Task) -> None:
 
 
 def _without_last_copy(graph: Graph) -> list[Task]:
-    places = [place for place, task in enumerate(graph.tasks) if task.name in _COPIES]
+    places = [place for place, task in enumerate(graph.tasks) if task.name in ("MEMCPY_ASYNC", "aclnnInplaceCopy")]
     return [task for place, task in enumerate(graph.tasks) if not places or place != places[-1]]
 
 

@@ -20,7 +20,6 @@ from pytest_ascend.system.groups import by_key
 PROGRAM = Path("tools/profiler/bin/msprof")
 BESIDE = Path("tools/profiler/profiler_tool/analysis/msprof/msprof.py")
 SCRIPT = '#!/bin/sh\nexec "${PYTEST_ASCEND_EMULATED_PYTHON:-python3}" -m pytest_ascend.emulator.profiling "$@"\n'
-_OUTPUT = "mindstudio_profiler_output"
 #: CANN's dtype names, unless they are torch's in capitals.
 _TYPES = {"float32": "FLOAT", "bfloat16": "DT_BF16", "float64": "DOUBLE"}
 
@@ -149,7 +148,7 @@ def export(folder: Path) -> None:
         each["start"], each["end"] = each["start"] + ahead, each["end"] + ahead
     records.sort(key=lambda each: each["start"])
     operators = [each for each in records if "inputs" in each["details"]]
-    output, stamp = folder / _OUTPUT, time.strftime("%Y%m%d%H%M%S")
+    output, stamp = folder / "mindstudio_profiler_output", time.strftime("%Y%m%d%H%M%S")
     output.mkdir(exist_ok=True)
     (output / f"msprof_{stamp}.json").write_text(
         json.dumps([*_timeline(records), *_overlap(operators)]), encoding="utf-8"

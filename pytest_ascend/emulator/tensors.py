@@ -134,10 +134,6 @@ def _array(item: type[Any], read: Callable[[int], Any] | None, descriptor: int) 
     return [read(each) for each in found] if read else found
 
 
-def _float(bits: int) -> float:
-    return struct.unpack("<d", struct.pack("<q", bits))[0]  # type: ignore[no-any-return]
-
-
 def readers(memory: DeviceMemory) -> dict[str, Callable[[int], Any]]:
     """Return, for each type of a declaration, the function from a word to the kernel's argument."""
     return {
@@ -151,8 +147,7 @@ def readers(memory: DeviceMemory) -> dict[str, Callable[[int], Any]]:
         "text": lambda address: ctypes.string_at(address).decode() if address else None,
         "dtype": DTYPES.get,
         "bool": bool,
-        "float": _float,
-        "double": _float,
+        **dict.fromkeys(("float", "double"), lambda bits: struct.unpack("<d", struct.pack("<q", bits))[0]),
         "uint64": lambda word: word & 0xFFFF_FFFF_FFFF_FFFF,
         **dict.fromkeys(PLAIN, int),
     }

@@ -245,16 +245,13 @@ def objections(operator: str, dtypes: Iterable[str], family: str, *, own: bool =
     ``dtypes`` are torch's names, without "torch.". If torch_npu may call one of several functions, it is enough that
     one of them is supported. With ``own``, dtypes count only if other families support them.
     """
-    against = [tuple(_against(each, set(map(name_in_cann, dtypes)), family, own=own)) for each in documented(operator)]
-    return () if not against or any(not each for each in against) else against[0]
-
-
-def _against(function: str, dtypes: set[str], family: str, *, own: bool) -> Iterable[str]:
-    its = limits(function, family)
-    lost = dtypes & {*its.refused(), *its.lacks}
-    if own:
-        lost -= frozenset(DTYPES).intersection(*(limits(function, each.name).refused() for each in FAMILIES))
-    if lost:
-        yield f"aclnn{function} does not take {', '.join(sorted(lost))} there"
-    if undocumented(function, family):
-        yield f"aclnn{function} is not documented for it"
+    asked, against = set(map(name_in_cann, dtypes)), []
+    for function in documented(operator):
+        its = limits(function, family)
+        lost = asked & {*its.refused(), *its.lacks}
+        if own:
+            lost -= frozenset(DTYPES).intersection(*(limits(function, each.name).refused() for each in FAMILIES))
+        refused = [f"aclnn{function} does not take {', '.join(sorted(lost))} there"] if lost else []
+        absent = [f"aclnn{function} is not documented for it"] if undocumented(function, family) else []
+        against.append((*refused, *absent))
+    return against[0] if against and all(against) else ()

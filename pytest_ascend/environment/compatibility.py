@@ -18,12 +18,10 @@ from pytest_ascend.system.files import read_regular, strict_json
 
 SCHEMA = 1
 BUNDLED = Path(__file__).with_name("compatibility.json")
-LARGEST_BYTES = 8 << 20
 
 #: The kinds of statements, the strongest first.
 PAIRED, INCOMPATIBLE, COMPATIBLE, TESTED = "paired", "incompatible", "compatible", "tested"
-PRERELEASE, SUPERSEDED = "prerelease", "superseded"
-SAYINGS = (PAIRED, INCOMPATIBLE, COMPATIBLE, TESTED, PRERELEASE, SUPERSEDED)
+SAYINGS = (PAIRED, INCOMPATIBLE, COMPATIBLE, TESTED, "prerelease", "superseded")
 
 #: Sections of the file, and the fields of their rows: strings, and lists of strings.
 SECTIONS: Mapping[str, Mapping[str, type]] = {
@@ -74,8 +72,7 @@ class Compatibility:
         """Return all statements on a version of torch_npu, by its number and by the lines that it belongs to."""
         rows = [row for row in self.data["combinations"] if row["torch_npu"] == torch_npu]
         # A corrected row tells where a number was once listed, not where it belongs.
-        lines = {row["line"] for row in rows if row["line"] and row["says"] == PAIRED}
-        lines |= {line for row in self.data["packages"] if row["torch_npu"] == torch_npu for line in row["lines"]}
+        lines = {row["line"] for row in rows if row["line"] and row["says"] == PAIRED}.union(self.lines(torch_npu))
         on_it = [(f"torch_npu {torch_npu}", row) for row in rows]
         for row in self.data["lines"]:
             # 7.3.0 covers its correction 7.3.0.1, and 7.3.x covers 7.3.1 too.
@@ -132,7 +129,7 @@ def load(path: Path = BUNDLED) -> Compatibility:
     hint = "docs/doctor.md describes the file; leave --compatibility out to use the one of this release"
     kinds = (OSError, ValueError, KeyError, TypeError, AttributeError)
     with as_error(f"the compatibility data {path} cannot be used", hint, *kinds):
-        data = strict_json(read_regular(path, LARGEST_BYTES))
+        data = strict_json(read_regular(path, 8 << 20))
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
         are_named = all(isinstance(each, dict) for each in data["sources"].values())

@@ -169,7 +169,6 @@ PATIENT_S = 20.0
 
 #: Possible locations of Python on another machine.
 _PYTHON_HOMES = ("usr/local", "usr", "opt/conda", "root/miniconda3", "opt/venv", "usr/local/miniconda3")
-_PYTHON = re.compile(r"python3\.\d{1,2}")
 
 NOT_INSTALLED = Reply(failure="not installed")
 NOT_ASKED = Reply(failure="not asked: these are the files of another machine")
@@ -254,7 +253,7 @@ def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None) 
         tree=tree,
         environ=environ,
         packages=tuple(packages),
-        python=next((found[0][6:] for each in packages if (found := _PYTHON.search(each))), ""),
+        python=next((found[0][6:] for each in packages if (found := re.search(r"python3\.\d{1,2}", each))), ""),
         arch=next((loaders[name] for name in names if name in loaders), ""),
         uid=0,
         groups=frozenset({0}),

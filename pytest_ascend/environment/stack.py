@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from pytest_ascend.environment import evidence
 from pytest_ascend.environment.evidence import ASCEND, COMPONENTS, Evidence, field
-from pytest_ascend.environment.machine import PATIENT_S, Machine, Package, installed, this_machine
+from pytest_ascend.environment.machine import PATIENT_S, Machine, Package, Tree, installed, this_machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse
 from pytest_ascend.environment.signs import EMULATED_CANN_VARIABLE
 from pytest_ascend.environment.versions import Version, is_version
@@ -129,10 +127,7 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
             driver = running if is_version(running) else ""
     elif emulated:
         cann = f"emulated {os.environ.get(EMULATED_CANN_VARIABLE, '')}".strip()
-    processors = ""
-    with contextlib.suppress(OSError):
-        processors = Path("/proc/cpuinfo").read_text("utf-8", "replace")
-    cpu = re.search(r"^model name\s*:\s*(.+)$", processors, re.MULTILINE)
+    cpu = re.search(r"^model name\s*:\s*(.+)$", Tree().read("/proc/cpuinfo").content, re.MULTILINE)
     return Stack(
         device=device,
         emulated=emulated,

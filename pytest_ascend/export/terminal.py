@@ -60,7 +60,15 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIM
         cases = sum(len(cause.cases) for cause in found[limit:])
         yield Line(f"... and {len(found) - limit:,} more causes with {counted('cases', cases)}, in the report")
     yield Line(str(tally(summary.results)) or "no cases")
-    yield from _known(summary)
+    # The known causes, and the cases that are better than expected.
+    if causes := known_causes(summary.results):
+        known = [f"{len(each.cases):,} {each.cause}" for each in causes[:KNOWN_LIMIT]]
+        more = [f"{len(causes) - KNOWN_LIMIT:,} more causes"] if len(causes) > KNOWN_LIMIT else []
+        all_cases = counted("cases", sum(len(each.cases) for each in causes))
+        yield Line(figures.one_line(f"known: {all_cases}: {'; '.join((*known, *more))}"))
+    if better := [each for each in summary.results if each.outcome_name == Passed.name and each.reason]:
+        why = evidence.finding(better[0])
+        yield Line(figures.one_line(f"better than expected: {counted('cases', len(better))}, as {why}"), "yellow")
     if summary.verdict.notice:
         yield Line(str(summary.verdict.notice).upper(), "yellow", bold=True)
     colour = "green" if summary.verdict.kind == CONFORMS and not summary.verdict.notice else "yellow"
@@ -91,20 +99,6 @@ def _evidence(result: ResultRecord) -> list[str]:
     elements = evidence.elements(verdict)[:1]
     worst = [f"worst element: {place}  actual {is_}  expected {was}" for place, is_, was in elements]
     return [*worst, *([f"pattern: {evidence.line(verdict.pattern)}"] if verdict.pattern else [])]
-
-
-def _known(summary: Summary) -> Iterator[Line]:
-    """Yield lines with the number of cases for each known cause, and of those that are better than expected."""
-    causes = known_causes(summary.results)
-    if causes:
-        known = [f"{len(each.cases):,} {each.cause}" for each in causes[:KNOWN_LIMIT]]
-        more = [f"{len(causes) - KNOWN_LIMIT:,} more causes"] if len(causes) > KNOWN_LIMIT else []
-        cases = counted("cases", sum(len(each.cases) for each in causes))
-        yield Line(figures.one_line(f"known: {cases}: {'; '.join((*known, *more))}"))
-    better = [each for each in summary.results if each.outcome_name == Passed.name and each.reason]
-    if better:
-        first = evidence.finding(better[0])
-        yield Line(figures.one_line(f"better than expected: {counted('cases', len(better))}, as {first}"), "yellow")
 
 
 def beside(

@@ -14,7 +14,6 @@ from pytest_ascend.migration.sources import BLOCKER, Finding
 from pytest_ascend.records.census import FALLBACK, MISSING, NATIVE, OTHER_LAYOUT
 
 SCHEMA = 1
-TYPE = "analysis"
 
 COMPOSITE = "composite"
 UNKNOWN = "unknown"
@@ -162,4 +161,4 @@ class Analysis:
         del found["older"]  # included in what a captured graph rejects
         if self.graph_breaks is None:
             del found["graph_breaks"]
-        return {"schema": SCHEMA, "type": TYPE, "counts": self.counts, "uncapturable": self.uncapturable, **found}
+        return {"schema": SCHEMA, "type": "analysis", "counts": self.counts, "uncapturable": self.uncapturable, **found}

@@ -22,7 +22,6 @@ from pytest_ascend.system.translation import language_option
 
 #: Kinds of stand-in tensors, the most informative first; the first needs torch_npu.
 MODES = ("npu", "meta", "cpu")
-OFF_DEVICE = ("meta", "cpu")
 
 OPTIMIZER = click.Choice(("adamw", "adam", "momentum", "sgd", "none"))
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -106,9 +105,9 @@ def _standings(census_file: Path | None) -> tuple[Kind, str, tuple[str, ...]]:
     if census_file:
         os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # torch_npu, which may not load here, is not needed
         taken = census.read(census_file)
-        return lambda name: taken.operators.get(name, ""), f"torch_npu {taken.torch_npu} ({census_file})", OFF_DEVICE
+        return lambda name: taken.operators.get(name, ""), f"torch_npu {taken.torch_npu} ({census_file})", MODES[1:]
     if importlib.util.find_spec("torch_npu") is None:
-        return lambda _: "", "", OFF_DEVICE
+        return lambda _: "", "", MODES[1:]
     census.bring_up()
     from pytest_ascend.device import dispatcher  # noqa: PLC0415
     from pytest_ascend.environment.stack import collect  # noqa: PLC0415

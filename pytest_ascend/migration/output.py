@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.resources import files
 from itertools import groupby
-from typing import TypeAlias
 
 from markupsafe import Markup
 from rich import box
@@ -31,9 +30,6 @@ PARTS = {
     "optimizer": "optimizer state",
     "rest": "activations and temporaries",
 }
-
-#: Translates a sentence into the reader's language.
-Say: TypeAlias = Callable[[str], str]
 
 
 def render(analysis: Analysis, language: str = ENGLISH) -> str:
@@ -123,7 +119,13 @@ def headlines(analysis: Analysis) -> Iterator[str]:
         yield f"operators by {source}" if source else "no torch_npu here: name a census with --census"
         counts = ", ".join(f"{count} {standing}" for standing, count in analysis.counts.items())
         yield f"{len(analysis.operators)} operators: {counts}"
-        yield _fits(analysis)
+        chip, memory = analysis.chip, analysis.memory[-1]
+        peak = f"batch {memory.batch} takes {quantity('_bytes', memory.peak)}"
+        # Two digits, which is the precision of the search.
+        largest = int(float(f"{analysis.largest_batch or 0:.2g}"))
+        fits = f": up to about batch {largest:,} should fit" if largest else ": not even the parameters fit"
+        fits = "" if analysis.largest_batch is None else fits
+        yield f"{peak}; {chip.name} has {quantity('_bytes', chip.memory_bytes)}{fits}"
         hindered = analysis.uncapturable
         yield ("captured graphs: these keep it out" if hindered else "captured graphs: nothing known keeps it out")
         yield from (f"captured graphs: {each}" for each in hindered)
@@ -152,24 +154,11 @@ def answer(analysis: Analysis) -> str:
     return f"It runs after {changes} changes." if changes else "Nothing known keeps it from running on an NPU."
 
 
-def _fits(analysis: Analysis) -> str:
-    chip, memory = analysis.chip, analysis.memory[-1]
-    capacity = f"{chip.name} has {quantity('_bytes', chip.memory_bytes)}"
-    peak = f"batch {memory.batch} takes {quantity('_bytes', memory.peak)}"
-    if analysis.largest_batch is None:
-        return f"{peak}; {capacity}"
-    if not analysis.largest_batch:
-        return f"{peak}; {capacity}: not even the parameters fit"
-    # Two digits, which is the precision of the search.
-    largest = int(float(f"{analysis.largest_batch:.2g}"))
-    return f"{peak}; {capacity}: up to about batch {largest:,} should fit"
-
-
 def _count(analysis: Analysis, severity: str) -> int:
     return sum(each.severity == severity for each in analysis.findings)
 
 
-def _table(*columns: str, say: Say, title: str = "") -> Table:
+def _table(*columns: str, say: Callable[[str], str], title: str = "") -> Table:
     """Return a table. Names and figures never wrap; sentences do."""
     table = Table(title=escape(say(title)) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
@@ -177,7 +166,7 @@ def _table(*columns: str, say: Say, title: str = "") -> Table:
     return table
 
 
-def _operators(title: str, operators: Sequence[Operator], width: int, say: Say) -> Table:
+def _operators(title: str, operators: Sequence[Operator], width: int, say: Callable[[str], str]) -> Table:
     on_what = ("most often on",) if width >= 110 else ()  # shapes need a wide terminal
     table = _table("operator", "standing", "calls", "data", "GFLOP", *on_what, title=title, say=say)
     for each in operators[:ROWS]:

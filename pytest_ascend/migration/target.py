@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import inspect
 import math
+import operator
 import random
 import re
 import sys
@@ -66,14 +67,11 @@ def resolve(name: str, what: str) -> Any:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        return operator.attrgetter(attribute)(importlib.import_module(module))
     except Exception as error:  # importing a user's module may raise anything
         said = "" if isinstance(error, ImportError | AttributeError | ValueError) else f"{type(error).__name__}: "
         hint = f"see that 'python -c \"import {module}\"' works here, and that {attribute} is in it"
         raise UsageError(f"{what} {name!r} cannot be imported: {said}{error}", hint=hint) from error
-    return found
 
 
 def refuse_unusable(name: str, inputs: str = "") -> None:

@@ -121,13 +121,10 @@ def sizes_of_sums(
 def _size_of_sums(magnitudes: torch.Tensor | None, wanted: torch.Tensor | None, longest: int) -> float | None:
     if magnitudes is None or wanted is None or not 0 < wanted.numel() <= FEW or not wanted.is_floating_point():
         return None
-    walk = _usual_size(magnitudes) / math.sqrt(max(longest / wanted.numel(), 1))
-    size = max(walk, _usual_size(wanted))
+    finite = (each.double().nan_to_num(0.0, 0.0, 0.0) for each in (magnitudes, wanted))
+    of_terms, of_result = (float(each.square().mean().sqrt()) for each in finite)
+    size = max(of_terms / math.sqrt(max(longest / wanted.numel(), 1)), of_result)
     return size if 0 < size < math.inf else None
-
-
-def _usual_size(values: torch.Tensor) -> float:
-    return float(values.double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
 
 
 def overflows(result: Results) -> bool:
@@ -306,8 +303,12 @@ def judge_call(target: Target, compare: PrecisionCompare, call: Call, actual: Te
         if not sums:
             summed = backward and _is_a_sum(target, call)
             how = settings(operator, {name: result}, terms=terms, backward=backward, summed=summed)
-            # With few distinct values, all results may be correct by chance.
-            is_single = _is_of_single_elements(operator, call) and not {"few", "equal"} & {*call.axes}
+            # Whether each element of a result, or of a gradient, depends on one element of each tensor: of lists, the
+            # tensors in the same place have one shape. With few distinct values, all may be correct by chance.
+            has_one_shape = len({source.shape for source in call.sample.values()}) == 1
+            is_alike = operator.traits.takes_lists or (operator.traits.broadcasts and has_one_shape)
+            is_single = operator.exactness == FUNCTION and operator.terms == 1 and (is_alike or not backward)
+            is_single = is_single and not {"few", "equal"} & {*call.axes}
             seen = replace(compare, note=partial(_note_again, compare, backward)) if is_single else compare
             seen({name: actual}, {name: wanted}, name=operator.name, **how)
         for place, scale in enumerate(sums):  # each output has its own sums
@@ -415,15 +416,6 @@ def _is_a_sum(target: Target, call: Call) -> bool:
     if not is_linear or calling.most_elements(shapes) <= FEW:
         return False
     return reached(operator, call.sample, target.dtype, backward=True) < _UNKNOWN
-
-
-def _is_of_single_elements(operator: Operator, call: Call) -> bool:
-    """Return whether each element of a result, or of a gradient, depends on one element of each tensor."""
-    is_function = operator.exactness == FUNCTION and operator.terms == 1
-    has_one_shape = len({source.shape for source in call.sample.values()}) == 1
-    # Of lists, the tensors in the same place have one shape.
-    is_alike = operator.traits.takes_lists or (operator.traits.broadcasts and has_one_shape)
-    return is_function and (is_alike or call.direction != BACKWARD)
 
 
 def _only(place: int, found: Tensors) -> Tensors:

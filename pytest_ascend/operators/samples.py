@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -143,6 +143,8 @@ class Variant:
     values: Values | StoredTensor | Variant
     how: str
     repeated: bool = False
+    #: Rows cannot be repeated after a change.
+    can_repeat: ClassVar[bool] = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -158,11 +160,6 @@ class Variant:
     def changes(self) -> tuple[str, ...]:
         """Return the names of its changes, the first one first."""
         return (*(self.values.changes if isinstance(self.values, Variant) else ()), self.how)
-
-    @property
-    def can_repeat(self) -> bool:
-        """Return False: rows cannot be repeated after a change."""
-        return False
 
     def make(self, key: str, dtype: torch.dtype) -> torch.Tensor:
         """Return the tensor on the CPU. ``key`` names the random stream, ``dtype`` is the case's."""

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog import codec
 from pytest_ascend.system import figures
+from pytest_ascend.system.groups import by_key
 from pytest_ascend.system.suites import describe
 from pytest_ascend.system.translation import CHINESE, translated
 from pytest_ascend.verdict import evidence
@@ -36,7 +36,6 @@ VERDICT_FIELDS = (
 TEXT_BUDGET_BYTES = 2_000_000
 #: Likewise for programs of non-conformant cases, and of conformant ones.
 SNIPPETS_BUDGET_BYTES = {False: 1_000_000, True: 300_000}
-_LONG = 200
 #: A line of a diagnosis: the CANN code that it explains, its meaning, and the source.
 _LINE = re.compile(r"( *(?:[A-Z]*\d+: )?)(.*?)((?: \((?:CANN|hicann/|torch_npu/).*\))?)")
 _LEFT_OUT = "(left out to keep this page small; the log has it)"
@@ -51,7 +50,7 @@ class _Texts:
 
     def __call__(self, text: str) -> int:
         """Return the number of a text, adding it if it is new."""
-        if len(text) > _LONG and text not in self.known:
+        if len(text) > 200 and text not in self.known:
             self.budget_bytes -= len(codec.for_script(text).encode())
             if self.budget_bytes < 0:
                 text = _LEFT_OUT
@@ -61,10 +60,9 @@ class _Texts:
 def index_of(summary: Summary, causes: Mapping[str, int]) -> dict[str, Any]:
     """Return builtins for :func:`pytest_ascend.runlog.codec.for_script`; ``causes`` has a case's cause by id."""
     text, columns = _Texts(), [each for each in columns_of("page") if each.name not in ("outcome", "case")]
-    rows, by_suite = [], dict[str, list[Case]]()
+    rows, by_suite = [], by_key((figures.one_line(each.case.suite), each.case) for each in summary.results)
     for result in summary.results:
         case = result.case
-        by_suite.setdefault(figures.one_line(case.suite), []).append(case)
         parts = (case.suite, case.subject, case.property, case.dtype, case.family)
         row = [*(text(figures.one_line(part)) for part in parts), ORDER.index(result.outcome_name)]
         row.append(causes.get(case.id, -1))

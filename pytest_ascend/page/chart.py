@@ -329,9 +329,9 @@ def upright(low: float, high: float) -> Axis:
     return Axis(low - (margin if low else 0), high + margin, HEIGHT - BOTTOM, TOP)
 
 
-def ticks(axis: Axis, count: int = 4, *, binary: bool = False) -> list[float]:
-    """Return round numbers inside an axis, about ``count`` of them; powers of two if ``binary``."""
-    rough = (axis.high - axis.low) / count
+def ticks(axis: Axis, *, binary: bool = False) -> list[float]:
+    """Return round numbers inside an axis, about four of them; powers of two if ``binary``."""
+    rough = (axis.high - axis.low) / 4
     if binary:
         step = 2.0 ** math.ceil(math.log2(rough))
     else:

@@ -17,7 +17,7 @@ from pytest_ascend.page import history as history_of
 from pytest_ascend.page.matrix import render_matrix, scan
 from pytest_ascend.page.page import SYMBOLS
 from pytest_ascend.runlog import codec
-from pytest_ascend.runlog.writing import read
+from pytest_ascend.runlog.reading import LOG, log_of, read
 from pytest_ascend.system import figures
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import write_file
@@ -146,7 +146,7 @@ def merge(shards: tuple[Path, ...], output: Path) -> None:
     Rejects, and names, shards of different stacks, manifests or rules, shards more than 14 days apart, and duplicate,
     altered or missing ones. Reports which ran on different machines. Exits as pytest --ascend would have.
     """
-    log = output / html.LOG
+    log = output / LOG
     merging.merge([read(log_of(each)) for each in shards], log)
     found = summary_of(log)
     write_file(output / html.PAGE, html.render(found))
@@ -198,11 +198,6 @@ def _write(path: Path, text: str, *runs: Path | None) -> None:
     if path.is_file() and any(run and path.samefile(log_of(run)) for run in runs):
         raise UsageError(f"{path} is the run log itself", hint="choose another name: a log cannot be made again")
     write_file(path, text)
-
-
-def log_of(run: Path) -> Path:
-    """Return the log at a path: the file itself, or the latest one in a folder."""
-    return run / html.LOG if run.is_dir() else run
 
 
 def summary_of(run: Path) -> Summary:

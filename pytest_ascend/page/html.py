@@ -20,6 +20,7 @@ from pytest_ascend.page import View
 from pytest_ascend.page.changes import change_data, changes_of, name_of
 from pytest_ascend.page.page import SYMBOLS, combination, label_of, page_of
 from pytest_ascend.runlog import codec
+from pytest_ascend.runlog.reading import LOG
 from pytest_ascend.system import figures
 from pytest_ascend.system.programs import without_garbage_collection
 from pytest_ascend.system.templates import templates_of
@@ -29,8 +30,8 @@ from pytest_ascend.verdict.diff import CANNOT_TELL, NO, YES, Diff
 from pytest_ascend.verdict.phrase import LANGUAGES, SILENCE, Phrase, Value, say, table
 from pytest_ascend.verdict.summary import CONFORMS, DOES_NOT_CONFORM, INCOMPLETE, Summary
 
-#: A run log and its page, in the folder of a run.
-LOG, PAGE = "run.jsonl", "conformance.html"
+#: The page of a run, beside its log.
+PAGE = "conformance.html"
 
 
 def render_diff(diff: Diff) -> str:

@@ -98,8 +98,12 @@ def tables(results: Sequence[ResultRecord], *, emulated: bool = False) -> Iterat
     ``lead`` explains a table, ``columns`` are the headings after the case; a line has a text per column.
     """
     beside = () if emulated else _beside(results)
+    gained = (
+        _line(case_id, *(figures.quantity(name, each) for each in (usual, own)), _figure(SPEED_UP, usual / own))
+        for case_id, name, usual, own in _times(results)
+    )
     for name, columns, lines, limit in (
-        ("speed-up", ("usual", "time", "factor"), _speed_ups(results), LINES_LIMIT),
+        ("speed-up", ("usual", "time", "factor"), gained, LINES_LIMIT),
         ("published", ("figure", "own", "elsewhere", "stack", "source"), beside, LINES_LIMIT),
         ("accuracy", ("ulp", "at"), _accuracies(results), LINES_LIMIT),
         ("inputs", ("calls", *_KINDS), _variations(results), OPERATORS_LIMIT),
@@ -149,8 +153,7 @@ def _times(results: Sequence[ResultRecord]) -> Iterator[tuple[str, str, float, f
     by_case = {result.case.id: result for result in results if result.case.suite == "benchmarks"}
     for case_id, result in by_case.items():
         usual = by_case.get(result.case.but(dtype="float32").id, result)
-        both = (each for each in _TIMES if each in usual.measurements and each in result.measurements)
-        name = next(both, "")
+        name = next((each for each in _TIMES if each in usual.measurements and each in result.measurements), "")
         if usual is not result and result.measurements.get(name, 0) > 0:
             yield case_id, name, usual.measurements[name], result.measurements[name]
 
@@ -158,12 +161,6 @@ def _times(results: Sequence[ResultRecord]) -> Iterator[tuple[str, str, float, f
 def speed_ups(results: Sequence[ResultRecord]) -> Mapping[str, float]:
     """Return by case id how many times faster than float32 the same work was in the case's dtype, in the same run."""
     return {case_id: usual / own for case_id, _, usual, own in _times(results)}
-
-
-def _speed_ups(results: Sequence[ResultRecord]) -> Iterator[View]:
-    for case_id, name, usual, own in _times(results):
-        both = (figures.quantity(name, each) for each in (usual, own))
-        yield _line(case_id, *both, _figure(SPEED_UP, usual / own))
 
 
 def _beside(results: Sequence[ResultRecord]) -> Iterator[View]:
@@ -197,11 +194,25 @@ def charts(results: Iterable[ResultRecord]) -> tuple[Chart, ...]:
     rows = [*([chart.slowdowns(title, slow[:SLOWDOWNS_LIMIT])] if slow else []), *_depths(results)]
     others: list[Chart] = []
     for result, name, values in ((one, *each) for one in results for each in one.series.items()):
+        title, href, series = evidence.line(result.case.id), link(result.case.id), result.series
         # Figures over the quantity in their names, then curves and samples.
         if axis := next((each for each in _AXES if each in name), ""):
-            rows.extend(_over_axis(result, name, values, axis))
+            over, places = _AXES[axis]
+            at = series.get(places, ()) if places else range(1, len(values) + 1)
+            if chart.is_plottable(values) and min(values) >= 0 and len(at) == len(values):
+                stem, labels = name.replace(axis, ""), [figures.quantity(places or "", each) for each in at]
+                told = {**chart.worded(stem, 0, low=min(values), high=max(values)), "n": labels[-1]}
+                caption, points = say(f"chart.by-{over}", **told), list(zip(labels, values, strict=True))
+                rows.append(chart.row(title, href, caption, stem, points, over=over, labels=labels))
         elif len(others) < CHARTS_LIMIT and name not in _NOT_ALONE and not name.startswith(BASELINE):
-            others.extend(_curve_or_samples(result, name, values))
+            stem = name.removesuffix("_actual")
+            if stem != name and values and (expected := series.get(f"{stem}_expected")):
+                spread = (series.get(f"{stem}_low", ()), series.get(f"{stem}_high", ()))
+                others.append(chart.curve(title, href, stem, values, expected, spread=spread))
+            elif chart.is_plottable(values) and not name.endswith(("_actual", "_expected", "_low", "_high")):
+                before = series.get(f"{BASELINE}{name}", ())
+                before = before if chart.is_plottable(before) else ()
+                others.append(chart.distribution(title, href, name, values, before))
     return tuple([*rows, *others][:CHARTS_LIMIT])
 
 
@@ -226,25 +237,3 @@ def _depths(results: Sequence[ResultRecord]) -> Iterator[Chart]:
         plottable = chart.depth(title, "", parts.get("outputs", []), parts.get("gradients", []))
         if plottable and sum(map(len, parts.values())) >= LAYERS_FROM:
             yield plottable
-
-
-def _over_axis(result: ResultRecord, name: str, values: Sequence[float], axis: str) -> Iterator[Chart]:
-    over, places = _AXES[axis]
-    at = result.series.get(places, ()) if places else range(1, len(values) + 1)
-    if chart.is_plottable(values) and min(values) >= 0 and len(at) == len(values):
-        stem, labels = name.replace(axis, ""), [figures.quantity(places or "", each) for each in at]
-        told = {**chart.worded(stem, 0, low=min(values), high=max(values)), "n": labels[-1]}
-        caption, points = say(f"chart.by-{over}", **told), list(zip(labels, values, strict=True))
-        title, href = evidence.line(result.case.id), link(result.case.id)
-        yield chart.row(title, href, caption, stem, points, over=over, labels=labels)
-
-
-def _curve_or_samples(result: ResultRecord, name: str, values: Sequence[float]) -> Iterator[Chart]:
-    title, href, series = evidence.line(result.case.id), link(result.case.id), result.series
-    stem = name.removesuffix("_actual")
-    if stem != name and values and (expected := series.get(f"{stem}_expected")):
-        spread = (series.get(f"{stem}_low", ()), series.get(f"{stem}_high", ()))
-        yield chart.curve(title, href, stem, values, expected, spread=spread)
-    elif chart.is_plottable(values) and not name.endswith(("_actual", "_expected", "_low", "_high")):
-        before = series.get(f"{BASELINE}{name}", ())
-        yield chart.distribution(title, href, name, values, before if chart.is_plottable(before) else ())

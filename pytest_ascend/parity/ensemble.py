@@ -62,9 +62,12 @@ class Reference:
         yield "loss_low", runs.amin(0).tolist()
         yield "loss_high", runs.amax(0).tolist()
 
-    def samples(self, kind: str) -> Samples:
-        """Return the reference runs of one kind."""
-        return Samples(dict(each[kind]) for each in self.reference_runs)
+    def samples(self, kind: str, like: Mapping[str, Tensor] | None = None) -> Samples:
+        """Return the reference runs of one kind, in the dtypes of ``like`` if given."""
+        return Samples(
+            {name: each.to(like[name].dtype) if like and name in like else each for name, each in run[kind].items()}
+            for run in self.reference_runs
+        )
 
 
 def channels_last(model: nn.Module) -> nn.Module:
@@ -153,10 +156,6 @@ def fingerprint(tensor: Tensor) -> Tensor:
     return torch.cat([flat[places], sums.to(flat.dtype)])
 
 
-#: Makes results comparable: takes a reference run's and the device's tensors by name, returns the former adapted.
-Fit: TypeAlias = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Mapping[str, Tensor]]
-
-
 def trace(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") -> Observed:
     """Train ``model``, which is modified, and return fingerprints of each quantity after each step.
 
@@ -178,15 +177,16 @@ def trace(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
     return seen
 
 
-def first_wrong(actual: Observed, right: Reference, *, branching: bool, fit: Fit | None = None) -> str:
+def first_wrong(actual: Observed, right: Reference, *, branching: bool, any_dtype: bool = False) -> str:
     """Return the first step and quantity at which a :func:`trace` has larger errors than reference runs; "" for none.
 
-    ``branching`` means that the model's gradients pass through comparisons. Optimizers may name their state
-    differently: only common names are compared.
+    ``branching`` means that the model's gradients pass through comparisons; with ``any_dtype``, reference runs are
+    converted to the dtypes of the device's results. Optimizers may name their state differently: only common names are
+    compared.
     """
     for key, found in actual.items():
         wanted, quantity = right.expected(key), key.partition(", ")[2]
-        reference_runs = right.samples(key) if fit is None else Samples(fit(each, found) for each in right.samples(key))
+        reference_runs = right.samples(key, found if any_dtype else None)
         shared = [name for name in found if name in wanted]
         verdict = compare(
             {name: found[name] for name in shared},

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from pytest_ascend.device import Device
 from pytest_ascend.migration.target import TargetModel, floating
 from pytest_ascend.parity import language
-from pytest_ascend.parity.ensemble import Fit, Observed, Reference, first_wrong, reference, trace
+from pytest_ascend.parity.ensemble import Observed, Reference, first_wrong, reference, trace
 from pytest_ascend.parity.training import Batch, Recipe, moved, train
-from pytest_ascend.precision import Samples
 from pytest_ascend.precision.capture import casting
 from pytest_ascend.precision.whole import ModuleResults, outputs_and_gradients
 from pytest_ascend.records.case import Case, Measure
@@ -95,20 +94,18 @@ class ModelParity:
 
     def _compare_training(self, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
         actual, right = self._on_both(train, dtype, autocast)
-        # Devices have their own autocast lists, so results may have other dtypes.
-        fit = _as if autocast is not None else None
         for kind, found in actual.items():
             for name, values in right.losses(found["losses"]) if kind == "curve" else ():
                 self.measure(name, values)
             if found:
-                runs = right.samples(kind)
+                # Devices have their own autocast lists, so results may have other dtypes.
                 self.compare(
                     dict(found),
                     right.expected(kind),
-                    reference_runs=Samples(fit(each, found) for each in runs) if fit else runs,
+                    reference_runs=right.samples(kind, found if autocast is not None else None),
                     name=kind,
                     branching=kind in {"weights", "state"},
-                    locate=partial(self._first_wrong_step, dtype, autocast, fit, actual),
+                    locate=partial(self._first_wrong_step, dtype, autocast, actual),
                 )
 
     def _on_both(
@@ -120,19 +117,14 @@ class ModelParity:
         exactly, in_dtype = (partial(by, recipe=_recipe(self.target, each)) for each in (None, autocast))
         return actual, reference(model, exactly, in_dtype, autocast, MOVES, orders=by is trace)
 
-    def _first_wrong_step(
-        self, dtype: torch.dtype, autocast: torch.dtype | None, fit: Fit | None, actual: Observed, _: Verdict
-    ) -> str:
-        if found := first_wrong(*self._on_both(trace, dtype, autocast), branching=True, fit=fit):
+    def _first_wrong_step(self, dtype: torch.dtype, autocast: torch.dtype | None, actual: Observed, _: Verdict) -> str:
+        any_dtype = autocast is not None
+        if found := first_wrong(*self._on_both(trace, dtype, autocast), branching=True, any_dtype=any_dtype):
             return found
         none = "trained again to find the first wrong step, no single step is further off than reference runs"
         again = computed(self.target, "training", self.device.torch_device(), dtype, autocast)
         same = all(torch.equal(each, again[kind][name]) for kind in actual for name, each in actual[kind].items())
         return f"{none}: the error adds up" if same else f"{none}, and results change from one training to the next"
-
-
-def _as(run: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: each.to(found[name].dtype) if name in found else each for name, each in run.items()}
 
 
 def _still(model: nn.Module) -> nn.Module:

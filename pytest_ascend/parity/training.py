@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +24,6 @@ class Batch(NamedTuple):
     target: Any = None
 
 
-#: The loss of an output on its batch; both are on the output's device.
-Loss: TypeAlias = Callable[[Any, Batch], Tensor]
-
 #: Far from overflow with models of these sizes; a power of two, so that scaling and unscaling are exact.
 LOSS_SCALE = 1024.0
 
@@ -41,7 +38,8 @@ class Recipe:
     """
 
     batches: tuple[Batch, ...]
-    loss: Loss
+    #: The loss of an output on its batch; both are on the output's device.
+    loss: Callable[[Any, Batch], Tensor]
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
     schedule: Callable[[Optimizer], LRScheduler] | None = None
     steps: int = 20

@@ -20,11 +20,10 @@ from pytest_ascend.performance.benchmarking import PREFIX, WORK
 from pytest_ascend.performance.settings import FAULTS, NAME
 from pytest_ascend.performance.verdict import Gate, judge
 from pytest_ascend.runlog.contents import Run
-from pytest_ascend.runlog.reading import read
+from pytest_ascend.runlog.reading import LOG, log_of, read
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import UsageError
 
-LOG = "run.jsonl"
 #: With fewer runs, their variation is unknown.
 FEWEST_RUNS = 3
 #: This many runs give the variance well enough to detect a slow-down of ten per cent (docs/benchmarks.md).
@@ -54,7 +53,7 @@ def record(runs: int, device: str, only: str, level: str, baselines: Path | None
         raise UsageError(f"--baselines: {root} is not a folder", hint="make it first, or leave the option out")
     console = Console(highlight=False, soft_wrap=True, markup=False)
     if logs:
-        made = baseline_of([read(each / LOG if each.is_dir() else each) for each in logs])
+        made = baseline_of([read(log_of(each)) for each in logs])
     else:
         with tempfile.TemporaryDirectory(prefix="pytest-ascend-") as scratch:
             chosen = [f"--ascend-device={device}", f"--ascend-level={level}", *(("-k", only) if only else ())]

@@ -181,20 +181,27 @@ def npu_device(_ascend_device: Device) -> torch.device:
     return _ascend_device.torch_device()
 
 
-@pytest.fixture(scope="session")
-def _ascend_ranks(pytestconfig: pytest.Config) -> Iterator[tuple[Ranks, int]]:
-    """Return the ranks of this run and how many of them a case uses; each is a process with its own card, started once.
+@pytest.fixture
+def _ascend_ranks(_ascend_ranks_of_run: Ranks, ascend_measure: Measure) -> Ranks:
+    """Return the ranks of this run, and record their number; each is a process with its own card, started once.
 
-    ``ranks.run(count, function, name=value)`` calls ``function(place, name=value)`` on each rank. Skips on a single
-    device and without ``--ascend``.
+    ``ranks.run(function, name=value)`` calls ``function(place, name=value)`` on each rank. Skips on a single device and
+    without ``--ascend``.
     """
+    ascend_measure("ranks", _ascend_ranks_of_run.count)
+    return _ascend_ranks_of_run
+
+
+@pytest.fixture(scope="session")
+def _ascend_ranks_of_run(pytestconfig: pytest.Config) -> Iterator[Ranks]:
     setup = _setup_of(pytestconfig)
     if not setup.ranks:
         pytest.skip("needs several devices: --ascend-ranks=N, or -n N")
     from pytest_ascend.distributed.ranks import Ranks
 
-    ranks = pytestconfig.stash.get(RANKS, None) or Ranks(setup.prepared.device.kind, devices=setup.rank_devices)
-    yield ranks, setup.ranks
+    kind, devices = setup.prepared.device.kind, setup.rank_devices
+    ranks = pytestconfig.stash.get(RANKS, None) or Ranks(kind, setup.ranks, devices=devices)
+    yield ranks
     ranks.close()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeAlias
 
 import torch
 
@@ -16,10 +15,8 @@ from pytest_ascend import precision
 from pytest_ascend.operators.samples import with_one
 from pytest_ascend.runlog.contents import SelfTest
 
-T: TypeAlias = torch.Tensor
-
 #: Name -> dtype of the result, and the function that plants the error.
-PLANTED: Mapping[str, tuple[torch.dtype, Callable[[T], T]]] = {
+PLANTED: Mapping[str, tuple[torch.dtype, Callable[[torch.Tensor], torch.Tensor]]] = {
     "one element of 1,000 is wrong": (torch.float32, partial(with_one, place=617, number=12.5)),
     "the last element is left over": (torch.float32, partial(with_one, place=-1, number=0.0)),
     "all is zero": (torch.float32, torch.zeros_like),
@@ -62,13 +59,13 @@ def score(standard: str) -> SelfTest:
     )
 
 
-def _agrees(dtype: torch.dtype, name: str, change: Callable[[T], T], standard: str) -> bool:
+def _agrees(dtype: torch.dtype, name: str, change: Callable[[torch.Tensor], torch.Tensor], standard: str) -> bool:
     expected = _expected(dtype, name)
     run = expected.to(dtype)  # some standards compare with a second device, which is correct here
     return precision.compare(change(run), expected, reference_runs=run, standard=standard or None, dtype=dtype).agrees
 
 
-def _expected(dtype: torch.dtype, name: str) -> T:
+def _expected(dtype: torch.dtype, name: str) -> torch.Tensor:
     """Return 1,000 numbers of both signs, in float64 for a floating dtype."""
     numbers = torch.linspace(-4.0, 4.5, 1000, dtype=torch.float64).reshape(20, 50)
     if dtype is torch.bool:

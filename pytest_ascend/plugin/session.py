@@ -32,7 +32,7 @@ from pytest_ascend.records.case import OPTIONAL, Case, Stack
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import contents
-from pytest_ascend.runlog.reading import recorded
+from pytest_ascend.runlog.reading import LOG, recorded
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import AscendError
@@ -41,7 +41,6 @@ from pytest_ascend.system.programs import process_began
 from pytest_ascend.verdict.phrase import say
 from pytest_ascend.verdict.summary import Summary, exit_code, notice, summarise
 
-LOG = "run.jsonl"
 PAGE = "conformance.html"
 #: The suite that needs several devices.
 DISTRIBUTED = "distributed"

@@ -60,8 +60,8 @@ class Work:
         if uses_ranks(self.session):  # the process that hosts the ranks is forked before this one uses its device
             from pytest_ascend.distributed.ranks import Ranks  # noqa: PLC0415  (needed by few runs)
 
-            kind, devices = state.device.kind, state.setup.rank_devices
-            config.stash[RANKS] = ranks = Ranks(kind, within=Path(state.messages.name), devices=devices)
+            kind, setup, within = state.device.kind, state.setup, Path(state.messages.name)
+            config.stash[RANKS] = ranks = Ranks(kind, setup.ranks, within, setup.rank_devices)
             ranks.prepare()
         beside = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
         with _away_from_the_terminal(config, beside, has_own_tests=state.setup.scope == selection.OWN):

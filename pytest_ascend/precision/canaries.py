@@ -58,12 +58,6 @@ def _half(right: Tensor) -> Tensor | None:
     return rounded if rounded is not None and bool(rounded.isfinite().equal(right.isfinite())) else None
 
 
-def _shuffled(right: Tensor, draw: random.Random) -> Tensor:
-    order = list(range(right.numel()))
-    draw.shuffle(order)
-    return right.reshape(-1)[order].reshape(right.shape)
-
-
 #: Kinds of canaries. Each function takes a tensor, the inputs, the other results and a random generator, and returns
 #: a wrong result to put in the tensor's place, or None if there is none.
 CANARIES: Mapping[str, Callable[[Tensor, Sequence[Tensor], Sequence[Tensor], random.Random], Tensor | None]] = {
@@ -75,7 +69,7 @@ CANARIES: Mapping[str, Callable[[Tensor, Sequence[Tensor], Sequence[Tensor], ran
     "one element": lambda right, _, __, draw: _one_element(right, draw),
     "one row": lambda right, *_: _one_row(right),
     "half precision": lambda right, *_: _half(right),
-    "shuffled": lambda right, _, __, draw: _shuffled(right, draw),
+    "shuffled": lambda x, _, __, draw: x.reshape(-1)[draw.sample(range(x.numel()), x.numel())].reshape(x.shape),
 }
 #: Larger tensors are not altered: they would show nothing new.
 _LARGEST = 1 << 16

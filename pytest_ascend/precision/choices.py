@@ -200,10 +200,14 @@ class OpenCall:
 
         Raises what torch raises for a result of another structure or shape.
         """
-        own = [each.dtype for each in tensors_in(result) if _is_inexact(each)]
+        own = [each.dtype for each in tensors_in(result) if each.is_floating_point() or each.is_complex()]
         args, kwargs = mapped(((result, *self.args), dict(self.kwargs)), lambda each: widened(each.detach().cpu()))
         found = self.promise(*args, **kwargs)
-        return {name: _narrow(each, own) if own else each for name, each in found.items()}
+        if not own:
+            return found
+        real = next((each for each in own if each.is_floating_point), own[0].to_real())
+        wide = [name for name, each in found.items() if each.is_floating_point() or each.is_complex()]
+        return found | {name: found[name].to(real.to_complex() if found[name].is_complex() else real) for name in wide}
 
 
 class OpenCalls(TorchFunctionMode):
@@ -226,24 +230,10 @@ class OpenCalls(TorchFunctionMode):
         return next((each for each in self._calls if parts and parts == [id(one) for one in each.made]), None)
 
 
-def _narrow(value: Tensor, own: list[torch.dtype]) -> Tensor:
-    if not _is_inexact(value):
-        return value
-    real = next((each for each in own if each.is_floating_point), own[0].to_real())
-    return value.to(real.to_complex() if value.is_complex() else real)
-
-
-def _is_inexact(value: Tensor) -> bool:
-    return value.is_floating_point() or value.is_complex()
-
-
 #: All decisions moved up, all down, and each at random, twice: an element with a fourth value depends on several jumps.
 BRANCHINGS = 4
 #: A decision is moved by this multiple of the largest error of a reference run in the number it depends on.
 REACH = 4.0
-
-#: Takes an operator, its arguments and keywords, the number that decides, and that number moved.
-_Decide: TypeAlias = Callable[..., Any]
 
 
 def _of_moved(func: Any, args: Any, kwargs: Any, _: Tensor, moved: Tensor) -> Any:
@@ -270,8 +260,8 @@ def _divided(func: Any, args: Any, kwargs: Any, number: Tensor, moved: Tensor) -
 
 
 #: By operator: the number that decides (an argument's index, or a function of the first two arguments), and a function
-#: that computes the operator for another such number.
-DECIDING: Mapping[str, tuple[int | Callable[[Any, Any], Any], _Decide]] = {
+#: of the operator, its arguments and keywords, that number, and that number moved, which computes it for the latter.
+DECIDING: Mapping[str, tuple[int | Callable[[Any, Any], Any], Callable[..., Any]]] = {
     **dict.fromkeys(
         ("floor", "ceil", "round", "trunc", "sign", "sgn", "signbit", "heaviside", "bucketize", "argmax", "argmin"),
         (0, _of_moved),
@@ -316,11 +306,18 @@ class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         own = self.seen.pop(0) if number is not None and self.seen else None
         if number is None or (own is not None and own.shape != number.shape):
             return func(*args, **kwargs)
-        # Whether the dtype represents the constants of the call exactly, unlike 0.1.
-        exactly = all(not isinstance(x, float) or x == float(torch.tensor(x, dtype=self.dtype)) for x in args[:2])
-        reach = self._reach(number, own, exactly=exactly)
-        if reach is None:
-            return func(*args, **kwargs)
+        # The possible error of each number.
+        finite = number.isfinite()
+        usual = number.where(finite, 0).square().mean().sqrt() if number.numel() else 0.0
+        size = number.abs().clamp_min(usual).where(finite, 0)
+        share = torch.finfo(self.dtype).eps / 2
+        if own is not None:
+            error = torch.where(finite & own.isfinite(), (own.double() - number).abs(), 0)
+            # Whether the dtype represents the constants of the call exactly, unlike 0.1.
+            exactly = all(not isinstance(x, float) or x == float(torch.tensor(x, dtype=self.dtype)) for x in args[:2])
+            if exactly and not error.any():  # all were exact in a reference run
+                return func(*args, **kwargs)
+            share = max(share, float((error / size.clamp_min(torch.finfo(number.dtype).tiny)).max()))
         name, is_inplace = func.overloadpacket.__name__, func._schema.is_mutable  # noqa: SLF001 - no public name
         if is_inplace:
             name = name.removesuffix("_")
@@ -330,21 +327,8 @@ class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         else:
             chance = torch.Generator().manual_seed(self.way)
             signs = torch.rand(number.shape, generator=chance, dtype=number.dtype, device="cpu").sub_(0.5).sign_()
-        found = DECIDING[name][1](func, args, kwargs, number, number + reach * signs)
+        found = DECIDING[name][1](func, args, kwargs, number, number + REACH * share * size * signs)
         return args[0].copy_(found) if is_inplace else found
-
-    def _reach(self, number: Tensor, own: Tensor | None, *, exactly: bool) -> Tensor | None:
-        """Return the possible error of each number; None if all were exact in a reference run."""
-        finite = number.isfinite()
-        usual = number.where(finite, 0).square().mean().sqrt() if number.numel() else 0.0
-        size = number.abs().clamp_min(usual).where(finite, 0)
-        share = torch.finfo(self.dtype).eps / 2
-        if own is not None:
-            error = torch.where(finite & own.isfinite(), (own.double() - number).abs(), 0)
-            if exactly and not error.any():
-                return None
-            share = max(share, float((error / size.clamp_min(torch.finfo(number.dtype).tiny)).max()))
-        return REACH * share * size
 
 
 def without_jumps(

@@ -83,8 +83,7 @@ def compare(
     if (verdict := _of_choice(whole, request)) is not None:
         return verdict
     if all(isinstance(each, torch.Tensor) for each in (actual, expected, *whole.reference_runs)):
-        verdict = _judge(whole, request)
-        return replace(verdict, leaves=(verdict,))
+        return _judge(whole, request).as_whole()
     return joined([_judge(leaf, request) for leaf in leaves(whole)], name, request.standard)
 
 
@@ -244,7 +243,7 @@ def joined(found: Sequence[Verdict], name: str, standard: Standard | None = None
         label = standard_of(standard).label
         return Verdict(path=name, agrees=True, standard=label, headline="agrees: nothing to compare")
     if len(found) == 1 and found[0].path == name:
-        return replace(found[0], leaves=(found[0],))
+        return found[0].as_whole()
     wrong = [each for each in found if not each.agrees]
     worst = max(wrong or found, key=_badness)
     headline, message = worst.headline, worst.message

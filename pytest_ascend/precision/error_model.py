@@ -234,16 +234,6 @@ class ErrorModel:
 
         The correction for few elements is limited to ``most``, given by the model of sums.
         """
-        careful, usual = self._shown(half_width)
-        if self.setting.request.sampled:
-            share = self.allow.sampled_few / _few_up_to(self.allow.independent, self.allow.luck)[-1]
-            known: Floats = share * factor * usual
-            return known
-        scale: Floats = np.maximum(np.minimum(factor * careful, most), factor * usual)
-        return scale
-
-    def _shown(self, half_width: int) -> tuple[Floats, Floats]:
-        """Return the RMS inner error in each window: corrected for few elements, and uncorrected."""
         if half_width not in self._by_window:
             count = np.maximum(sliding_sum(self._count, half_width), 1)
             # From the worst run, if more runs can be computed.
@@ -253,9 +243,15 @@ class ErrorModel:
             shown = np.sqrt(np.max(squares, axis=0)) * self._unit
             shown = np.minimum(shown, sys.float_info.max)  # the squares of float64 may overflow
             unseen = 0.3 * self.ulp * np.minimum(1, 8 / count)  # an error that so few may not show
-            careful = few(count, self.allow) * np.maximum(shown, unseen)
-            self._by_window[half_width] = careful, shown * _few_up_to(self.allow.independent, self.allow.luck)[-1]
-        return self._by_window[half_width]
+            corrected = few(count, self.allow) * np.maximum(shown, unseen)
+            self._by_window[half_width] = corrected, shown * _few_up_to(self.allow.independent, self.allow.luck)[-1]
+        corrected, usual = self._by_window[half_width]
+        if self.setting.request.sampled:
+            share = self.allow.sampled_few / _few_up_to(self.allow.independent, self.allow.luck)[-1]
+            known: Floats = share * factor * usual
+            return known
+        scale: Floats = np.maximum(np.minimum(factor * corrected, most), factor * usual)
+        return scale
 
 
 def chance_of(count: float, allow: Allowances) -> float:

@@ -94,15 +94,11 @@ def children(value: Any) -> dict[Any, Any] | None:
         return {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, Sequence):
         return dict(enumerate(value))
-    parts = vars(value) if is_holder(value) else {}
-    return {name: _without_empty(part) for name, part in parts.items() if tensors_in(part)} or None
-
-
-def _without_empty(part: Any) -> Any:
-    """Return a list attribute with None for objects without tensors, such as some layers of a cache."""
-    if not isinstance(part, list | tuple):
-        return part
-    return [None if hasattr(each, "__dict__") and not tensors_in(each) else each for each in part]
+    found = {name: part for name, part in vars(value).items() if tensors_in(part)} if is_holder(value) else {}
+    for name, part in found.items():
+        if isinstance(part, list | tuple):  # None for objects without tensors, such as some layers of a cache
+            found[name] = [None if hasattr(each, "__dict__") and not tensors_in(each) else each for each in part]
+    return found or None
 
 
 def padding(value: Any) -> torch.Tensor | None:

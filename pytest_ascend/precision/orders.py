@@ -48,8 +48,7 @@ def _flipped(value: Any, dims: Sequence[int] | None = None, *, back: bool = Fals
     return value
 
 
-def _back(value: Any, dims: Sequence[int] | None = None) -> Any:
-    return _flipped(value, dims, back=True)
+_back = partial(_flipped, back=True)
 
 
 def _product(left: int, right: int, func: Any, *args: Any, **kwargs: Any) -> Any:

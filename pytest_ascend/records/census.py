@@ -114,15 +114,10 @@ def compare(old: Census, new: Census) -> dict[str, dict[str, Change]]:
     has_other_torch = old.torch != new.torch
     for name in sorted({*old.operators, *new.operators}, key=lambda name: (name.startswith(_TORCH), name)):
         change = Change(old.operators.get(name, ABSENT), new.operators.get(name, ABSENT))
+        was, is_now = (each in ON_NPU for each in change)
+        part = "changed" if was == is_now else "gained" if is_now else "lost"
+        if has_other_torch and name.startswith(_TORCH) and ABSENT in change and change.after != NATIVE:
+            part = "removed" if change.after == ABSENT else "added"
         if change.before != change.after:
-            parts[_part(change, of_torch=has_other_torch and name.startswith(_TORCH))][name] = change
+            parts[part][name] = change
     return parts
-
-
-def _part(change: Change, *, of_torch: bool) -> str:
-    if of_torch and change.after == ABSENT:
-        return "removed"
-    if of_torch and change.before == ABSENT and change.after != NATIVE:
-        return "added"
-    before, after = change.before in ON_NPU, change.after in ON_NPU
-    return "changed" if before == after else "gained" if after else "lost"

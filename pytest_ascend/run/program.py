@@ -100,5 +100,4 @@ def _wide(tensor: Tensor) -> Tensor:
 def worst_leaf(verdict: Verdict) -> Verdict:
     """Return the part whose metrics the verdict repeats."""
     wrong = [each for each in verdict.leaves if not each.agrees]
-    same = (each for each in wrong if each.worst == verdict.worst)
-    return next(same, wrong[0] if wrong else verdict)
+    return next((each for each in wrong if each.worst == verdict.worst), wrong[0] if wrong else verdict)

@@ -27,7 +27,6 @@ CHAIN = "sha256"
 
 FULL = "full"
 SUBSET = "subset"
-Kind: TypeAlias = Annotated[str, one_of(FULL, SUBSET)]
 
 
 def digest(case_ids: Iterable[str]) -> str:
@@ -38,7 +37,7 @@ def digest(case_ids: Iterable[str]) -> str:
 class Selection(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether the manifest has all cases of the level. ``reason`` says what restricted it ("-k relu")."""
 
-    kind: Kind
+    kind: Annotated[str, one_of(FULL, SUBSET)]
     reason: str = ""
 
 

@@ -23,6 +23,7 @@ from pytest_ascend.system.programs import without_garbage_collection
 S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R", "ResultRecord", "ResultRecord | PlainPass")
+LOG = "run.jsonl"
 #: The manifest is in the first line: about 150 bytes per case.
 HEADER_LIMIT_BYTES = 64 * 2**20
 #: A record with 400 compared tensors needs about 200 KB.
@@ -33,6 +34,11 @@ RECORDS_LIMIT = 200_000
 SIZE_LIMIT_BYTES = 2**31
 
 _RERUN = "run the suite again; the page cannot be made from a log that cannot be trusted"
+
+
+def log_of(run: Path) -> Path:
+    """Return the log at a path: the file itself, or the latest one in a folder."""
+    return run / LOG if run.is_dir() else run
 
 
 def read(path: Path) -> Run:
@@ -76,7 +82,7 @@ def recorded(folder: Path, stack: Stack | None = None) -> dict[str, float]:
     With a ``stack``, a run of another stack is ignored: a case of a second there may need a minute of compilation here.
     """
     try:
-        found = whole_part(folder / "run.jsonl")
+        found = whole_part(folder / LOG)
     except (RunLogError, OSError):  # a damaged log, which is about to be replaced, must not stop the run
         return {}
     if not found or (stack is not None and found[0].header.stack != stack):

@@ -61,27 +61,24 @@ def write_file(path: Path, data: bytes | str) -> None:
     its folder may be a trap and is refused, except in /dev. Raises UsageError.
     """
     with as_error(f"cannot write {path}", "choose another place, or make room there"):
-        _write(_target(path), data.encode() if isinstance(data, str) else data)
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    mode = _mode(path)
-    if mode is not None and not stat.S_ISREG(mode):
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC), "wb") as file:
-            os.set_blocking(file.fileno(), True)
-            file.write(data)
-        return
-    beside = path.with_name(f".{path.name[:200]}.{os.getpid()}")
-    beside.unlink(missing_ok=True)
-    try:
-        with beside.open("xb") as file:
-            file.write(data)
-        if mode is not None:
-            beside.chmod(stat.S_IMODE(mode))
-        beside.replace(path)
-    finally:
+        target, content = _target(path), data.encode() if isinstance(data, str) else data
+        target.parent.mkdir(parents=True, exist_ok=True)
+        mode = _mode(target)
+        if mode is not None and not stat.S_ISREG(mode):
+            with os.fdopen(os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC), "wb") as file:
+                os.set_blocking(file.fileno(), True)
+                file.write(content)
+            return
+        beside = target.with_name(f".{target.name[:200]}.{os.getpid()}")
         beside.unlink(missing_ok=True)
+        try:
+            with beside.open("xb") as file:
+                file.write(content)
+            if mode is not None:
+                beside.chmod(stat.S_IMODE(mode))
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
 
 
 def _target(path: Path) -> Path:
@@ -104,10 +101,10 @@ def _mode(path: Path) -> int | None:
     return None
 
 
-def write_between(path: Path, mark: str, text: str, limit_bytes: int = 64 << 20) -> None:
+def write_between(path: Path, mark: str, text: str) -> None:
     """Replace a file's text between the lines ``<!-- MARK -->`` and ``<!-- end of MARK -->``. Raises UsageError."""
     begin, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->"
-    before, found, rest = read_regular(path, limit_bytes).decode().partition(begin)
+    before, found, rest = read_regular(path, 64 << 20).decode().partition(begin)
     if not found or end not in rest:
         raise UsageError(f"{path} has no lines {begin.strip()} and {end}", hint="add both where the text is to be")
     write_file(path, before + begin + text + rest[rest.index(end) :])

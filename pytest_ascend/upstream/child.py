@@ -23,6 +23,7 @@ from typing import Any
 from pytest_ascend.isolation.process import Channel
 from pytest_ascend.records.census import FALLBACK, NATIVE
 from pytest_ascend.run.outcomes import classify
+from pytest_ascend.system.errors import answered
 
 
 class _Results(unittest.TestResult):
@@ -46,10 +47,7 @@ class _Results(unittest.TestResult):
         if self.device == "npu" and found["outcome"] in {"errored", "unsupported"}:
             from pytest_ascend.device.probe import known_answer
 
-            lost: object = True
-            with contextlib.suppress(RuntimeError):
-                lost = known_answer("npu")
-            if lost:
+            if answered(lambda: known_answer("npu")):
                 self.say(lost=name_of(test))
                 os._exit(1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -18,7 +17,7 @@ from pytest_ascend.emulator.choices import checked_memory
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.environment import cards
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog.writing import read as read_log
+from pytest_ascend.runlog import reading
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import write_between, write_file
 from pytest_ascend.system.text import parse_size
@@ -29,8 +28,6 @@ PATH, FILE = click.Path(path_type=Path, exists=True), click.Path(path_type=Path)
 HALF = click.Choice(["even", "odd"])
 DEVICE, FORM = click.Choice(["emulated", "npu", "cpu"]), click.Choice(["configs", "disabled", "ids", "lines"])
 REPORT = "The folder for log and page."
-#: All tests of the files that ran, by node id: rules are derived from and written for them.
-TESTS = "tests.txt"
 
 
 class _Default(click.Group):
@@ -118,9 +115,9 @@ def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str,
             counted = Counter(row.outcome_name for row in mine) + Counter(skipped=skipped[seen.file].total())
             click.echo(f"{seen.file}: {', '.join(f'{n} {name}' for name, n in counted.items()) or 'nothing to run'}")
     few, of = choice.sample
-    counts = running.write(report, choice, rows, f"{len(chosen)} files of others' tests, {few}/{of}")
-    write_file(report / TESTS, "".join(f"{each}\n" for each in names))
-    write_file(report / running.SKIPPED, json.dumps(skipped, indent=1) + "\n")
+    counts = running.write(report, choice, rows, skipped, f"{len(chosen)} files of others' tests, {few}/{of}")
+    # All tests of the files that ran, by node id: rules are derived from and written for them.
+    write_file(report / "tests.txt", "".join(f"{each}\n" for each in names))
     for why, count in Counter(comparison.cause(each.outcome) for each in rows if each.reason).most_common(60):
         click.echo(f"{count:5}  {why}")
     if known:
@@ -143,7 +140,7 @@ def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str,
 )
 def compare(logs: tuple[Path, ...], known: tuple[Path, ...], page: tuple[str, Path] | None, **given: Any) -> None:
     """Compare the logs of runs with lists of tests that a real NPU does not pass."""
-    every = [row for log in logs for row in read_log(log / "run.jsonl" if log.is_dir() else log).records]
+    every = [row for log in logs for row in reading.read(reading.log_of(log)).records]
     rows = [row for row in every if re.search(given["match"], row.node_id)]
     found = comparison.compare(rows, lists.read(known), given["half"] or "")
     made = comparison.table(found, given["name"])

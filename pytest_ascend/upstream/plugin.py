@@ -7,7 +7,6 @@ The tests run as their authors start them, in one process. ``--upstream-sample K
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -18,7 +17,6 @@ import pytest
 from pytest_ascend.records.outcome import Outcome, Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.run.outcomes import classify
-from pytest_ascend.system.files import write_file
 from pytest_ascend.upstream import running
 
 _ROWS, _SKIPPED = pytest.StashKey[list[ResultRecord]](), pytest.StashKey[dict[str, Counter[str]]]()
@@ -84,6 +82,5 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     report, device = Path(config.getoption("--upstream-report")), "emulated" if emulator.is_active() else "npu"
     selection = f"others' tests, {config.getoption('--upstream-sample')}"
-    rows = config.stash[_ROWS]
-    running.write(report, running.Choice(device=device), rows, selection)
-    write_file(report / running.SKIPPED, json.dumps(config.stash[_SKIPPED], indent=1) + "\n")
+    rows, skipped = config.stash[_ROWS], config.stash[_SKIPPED]
+    running.write(report, running.Choice(device=device), rows, skipped, selection)

@@ -6,6 +6,7 @@ A process that dies, or spends too long on one test, is restarted for the remain
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import re
@@ -32,8 +33,6 @@ from pytest_ascend.system.files import write_file
 from pytest_ascend.upstream.lists import Listed, half
 from pytest_ascend.verdict.summary import summarise
 
-#: The file with the reasons why tests were skipped, by file of tests.
-SKIPPED = "skipped.json"
 #: PyTorch's files whose tests are generic over devices.
 GENERIC = (
     *("nn/test_*.py", "optim/test_*.py", "test_ops.py", "test_unary_ufuncs.py", "test_binary_ufuncs.py"),
@@ -172,8 +171,14 @@ def _process(seen: Seen, choice: Choice, variables: Mapping[str, str]) -> bool:
     return False
 
 
-def write(report: Path, choice: Choice, rows: Iterable[ResultRecord], selection: str) -> Mapping[str, int]:
-    """Write run log and page; return how often each outcome occurred."""
+def write(
+    report: Path,
+    choice: Choice,
+    rows: Iterable[ResultRecord],
+    skipped: Mapping[str, Mapping[str, int]],
+    selection: str,
+) -> Mapping[str, int]:
+    """Write run log, page and, by file of tests, why some were skipped; return how often each outcome occurred."""
     # The comparisons in these tests are their authors': a pass only means that they ran to their end.
     unique = {row.case.id: row.but(measurements={"seconds": row.duration_s}) for row in rows}
     header = Header(
@@ -191,4 +196,5 @@ def write(report: Path, choice: Choice, rows: Iterable[ResultRecord], selection:
     summary = summarise(log.contents(ended=True))
     log.finish(summary.footer(now()))
     write_file(report / "conformance.html", html.render(summarise(read(report / "run.jsonl"))))
+    write_file(report / "skipped.json", json.dumps(skipped, indent=1) + "\n")
     return summary.counts

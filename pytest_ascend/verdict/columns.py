@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import quote
 
 from pytest_ascend.records.record import ResultRecord
@@ -21,9 +21,6 @@ from pytest_ascend.system import figures
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.phrase import Phrase, commas
 from pytest_ascend.verdict.summary import ORDER, counted_outcome
-
-#: Values of a cell, for programs.
-Cell: TypeAlias = "str | float"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class Column:
 
     name: str
     title: Mapping[str, str]
-    value: Callable[[ResultRecord, str], Cell]
+    value: Callable[[ResultRecord, str], str | float]
     shown: Callable[[ResultRecord, str], str]
     places: tuple[str, ...]
     is_number: bool
@@ -45,7 +42,7 @@ def _of_case(name: str) -> Callable[[ResultRecord, str], str]:
     return lambda record, _: evidence.line(getattr(record.case, name))
 
 
-def _used(record: ResultRecord, _: str) -> Cell:
+def _used(record: ResultRecord, _: str) -> str | float:
     used = evidence.limit_used(record)
     return "" if used is None else used if math.isfinite(used) else str(used)
 

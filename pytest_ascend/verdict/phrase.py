@@ -12,11 +12,10 @@ from typing import TypeAlias
 
 from pytest_ascend.system import bundled, figures
 from pytest_ascend.system.suites import suites
-from pytest_ascend.system.translation import CHINESE, translated
+from pytest_ascend.system.translation import CHINESE, ENGLISH, translated
 
 #: Code of a language (BCP 47) -> its own name. Logs and terminals are in English.
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
-ENGLISH = "en"
 
 #: A value is text, another phrase, or a list that the language joins ("a, b and c").
 Value: TypeAlias = "str | Phrase | tuple[str | Phrase, ...]"

@@ -48,7 +48,7 @@ ORDER = (
     *("not-run", "not-emulated", "not-judged", "disputed", "waived", "passed"),
 )
 _DEVIATIONS = ORDER[:5]
-_NOT_EXECUTED = (outcomes.NotRun.name, outcomes.NotEmulated.name)
+NOT_EXECUTED = (outcomes.NotRun.name, outcomes.NotEmulated.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Summary:
     @property
     def executed(self) -> int:
         """Return the number of cases that the device really ran."""
-        return sum(count for name, count in self.counts.items() if name not in _NOT_EXECUTED)
+        return sum(count for name, count in self.counts.items() if name not in NOT_EXECUTED)
 
     @property
     def total(self) -> int:

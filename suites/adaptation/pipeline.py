@@ -78,8 +78,6 @@ def bits(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.view(torch.int32) for name, tensor in tensors.items()}
 
 
-#: Weights of red, green and blue for grey: ITU-R BT.601.
-GREY = (0.2989, 0.587, 0.114)
 #: Mean and standard deviation of ImageNet's channels.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -105,7 +103,8 @@ def _blended(first: Tensor, second: Tensor, share: float) -> Tensor:
 
 
 def _grey(x: Tensor) -> Tensor:
-    return (x * _channels(GREY, x)).sum(1, keepdim=True)
+    """Add red, green and blue with the weights of ITU-R BT.601."""
+    return (x * _channels((0.2989, 0.587, 0.114), x)).sum(1, keepdim=True)
 
 
 def hue(x: Tensor, shift: float = 0.15) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from pytest_ascend.operators.calling import tensors
 from pytest_ascend.performance.benchmarking import Work
 from pytest_ascend.performance.timing import Call
+from pytest_ascend.precision.kernel_fallbacks import rotary_mul
 
 from .sizes import HOST, Sizes
 
@@ -64,11 +65,6 @@ class Row:
         return made
 
 
-def _rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    low, high = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-high, low), dim=-1) * sin
-
-
 def _batch_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.batch_norm(x, None, None, weight, bias, training=True)
 
@@ -80,23 +76,21 @@ def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
 VOCABULARY = 32_000
 
 
-def _convolutions(batch: int) -> Iterator[Row]:
-    """Yield convolutions of square images, padded to keep the size at stride 1; the last is a ViT's patch embedding."""
+def rows(sizes: Sizes) -> Iterator[Row]:
+    batch, context = sizes.batch, sizes.context
+    # Convolutions of square images, padded to keep the size at stride 1; the last is a ViT's patch embedding.
     for name, out, into, kernel, side, stride in (
         ("stem", 64, 3, 7, 224, 2),
         *((f"stage{1 + i}", 64 << i, 64 << i, 3, 56 >> i, 1) for i in range(4)),
         *(("widen1", 256, 64, 1, 56, 1), ("narrow1", 64, 256, 1, 56, 1), ("widen3", 1024, 256, 1, 14, 1)),
         ("downsample3", 1024, 512, 1, 28, 2),
     ):
-        shapes = (batch, into, side, side), (out, into, kernel, kernel)
-        flop = 2.0 * batch * (side // stride) ** 2 * math.prod(shapes[1])
+        of_image = (batch, into, side, side), (out, into, kernel, kernel)
+        flop = 2.0 * batch * (side // stride) ** 2 * math.prod(of_image[1])
         how = {"stride": stride, "padding": kernel // 2}
-        yield Row(f"conv2d-{kernel}x{kernel}-{name}", "convolution", F.conv2d, shapes, flop, how)
-    shapes = (batch, 3, 224, 224), (768, 3, 16, 16)
-    yield Row("conv2d-patches", "convolution", F.conv2d, shapes, 2.0 * batch * 196 * 768 * 768, {"stride": 16})
-
-
-def _products(batch: int, context: int) -> Iterator[Row]:
+        yield Row(f"conv2d-{kernel}x{kernel}-{name}", "convolution", F.conv2d, of_image, flop, how)
+    of_patches = (batch, 3, 224, 224), (768, 3, 16, 16)
+    yield Row("conv2d-patches", "convolution", F.conv2d, of_patches, 2.0 * batch * 196 * 768 * 768, {"stride": 16})
     for name, into, out, rows_of_input in (
         ("classifier", 2048, 1000, (batch,)),
         *(("vit-qkv", 768, 2304, (batch, 197)), ("vit-mlp-up", 768, 3072, (batch, 197))),
@@ -107,14 +101,8 @@ def _products(batch: int, context: int) -> Iterator[Row]:
         of_linear = (*rows_of_input, into), (out, into), (out,)
         yield Row(f"linear-{name}", "matmul", F.linear, of_linear, 2.0 * math.prod(rows_of_input) * into * out)
     yield Row("matmul-1024", "matmul", torch.matmul, ((1024, 1024),) * 2, 2.0 * 1024**3)
-    of_scores = (12 * batch, 197, 64), (12 * batch, 64, 197)
-    yield Row("bmm-scores", "matmul", torch.bmm, of_scores, 2.0 * 12 * batch * 197 * 197 * 64)
-
-
-def rows(sizes: Sizes) -> Iterator[Row]:
-    batch, context = sizes.batch, sizes.context
-    yield from _convolutions(batch)
-    yield from _products(batch, context)
+    of_heads_of_vit = (12 * batch, 197, 64), (12 * batch, 64, 197)
+    yield Row("bmm-scores", "matmul", torch.bmm, of_heads_of_vit, 2.0 * 12 * batch * 197 * 197 * 64)
     for name, heads, tokens, is_causal in (("vit", 12, 197, False), ("decoder-causal", 16, context, True)):
         flop, how = 4.0 * batch * heads * tokens**2 * 64, {"is_causal": True} if is_causal else {}
         attend, of_heads = F.scaled_dot_product_attention, ((batch, heads, tokens, 64),) * 3
@@ -123,7 +111,7 @@ def rows(sizes: Sizes) -> Iterator[Row]:
         yield Row(name, "elementwise", call, [(batch * size, *rest) for size, *rest in shapes], settings=settings)
     yield Row("batch-norm-stem", "normalization", _batch_norm, ((batch, 64, 112, 112), (64,), (64,)))
     yield Row("rms-norm-decoder", "normalization", _rms_norm, ((context, 1024), (1024,)))
-    yield Row("rotary-decoder", "elementwise", _rotary, ((16, context, 64), (context, 64), (context, 64)))
+    yield Row("rotary-decoder", "elementwise", rotary_mul, ((16, context, 64), (context, 64), (context, 64)))
     of_table, of_scores = ((context,), (VOCABULARY, 1024)), ((16, VOCABULARY), (16,))
     yield Row("embedding-decoder", "indexing", F.embedding, of_table, integers={0: VOCABULARY})
     yield Row("cross-entropy-vocabulary", "loss", F.cross_entropy, of_scores, integers={1: VOCABULARY})

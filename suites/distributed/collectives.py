@@ -106,20 +106,15 @@ def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
                 continue
             if how in REDUCTIONS:
                 length = size * us.count if collective == "reduce_scatter_tensor" else size
-                x = sent(place.rank, length, dtype, operation).to(place.device)
-                found[key] = _reduced(us, collective, x, getattr(dist.ReduceOp, OPERATIONS.get(operation, "SUM")))
+                out = x = sent(place.rank, length, dtype, operation).to(place.device)
+                if collective == "reduce_scatter_tensor":
+                    out = x.new_empty(size)
+                given = {"reduce_scatter_tensor": (out, x), "reduce": (x, ranks[-1])}.get(collective, (x,))
+                us(getattr(dist, collective), *given, getattr(dist.ReduceOp, OPERATIONS.get(operation, "SUM")))
+                found[key] = out
             elif size:
                 found[key] = MOVES[what(how)](us, sent(place.rank, size, dtype).to(place.device))
     return found
-
-
-def _reduced(us: Members, collective: str, x: T, op: Any) -> T:
-    if collective == "reduce_scatter_tensor":
-        out = x.new_empty(len(x) // us.count)
-        us(dist.reduce_scatter_tensor, out, x, op)
-        return out
-    us(getattr(dist, collective), x, *([us.ranks[-1]] if collective == "reduce" else []), op)
-    return x
 
 
 def _coalesced(place: Place, collective: str, dtype: str) -> dict[str, Any]:

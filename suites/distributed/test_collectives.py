@@ -18,12 +18,11 @@ from . import CARDS, COLLECTIVE, OBJECTS, PRODUCT, REDUCTIONS, SPEED, cards, col
 
 @pytest.mark.ascend_cases("distributed", COLLECTIVE)
 def test_collective(
-    case: Case, _ascend_ranks: tuple[Ranks, int], precision_compare: PrecisionCompare, ascend_measure: Measure
+    case: Case, _ascend_ranks: Ranks, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> None:
-    ranks, count = _ascend_ranks
-    ascend_measure("ranks", count)
+    count = _ascend_ranks.count
     if case.subject in OBJECTS:
-        found = [each["found"] for each in ranks.run(count, collectives.objects, how=case.subject)]
+        found = [each["found"] for each in _ascend_ranks.run(collectives.objects, how=case.subject)]
         if case.subject == "barrier":
             came, left = zip(*found, strict=True)
             early = [rank for rank in range(count) if left[rank] < max(came)]
@@ -33,7 +32,7 @@ def test_collective(
         wanted = made if case.subject == "all_gather_object" else made[-1:]
         assert found == [wanted] * count, f"{case.subject}: ranks have {found}"
         return
-    answers = ranks.run(count, collectives.run, how=case.subject, dtype=case.dtype)
+    answers = _ascend_ranks.run(collectives.run, how=case.subject, dtype=case.dtype)
     # Size by size, and rank by rank, since inputs are cached.
     names = dict.fromkeys(name for each in answers for name in each.tensors)
     results = [(name, rank) for name in names for rank, each in enumerate(answers) if name in each.tensors]
@@ -59,18 +58,14 @@ def test_collective(
 
 
 @pytest.mark.ascend_cases("distributed", CARDS)
-def test_cards(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
-    ranks, count = _ascend_ranks
-    ascend_measure("ranks", count)
-    said = ranks.run(count, cards.run, check=case.subject)[0]["said"]
+def test_cards(case: Case, _ascend_ranks: Ranks) -> None:
+    said = _ascend_ranks.run(cards.run, check=case.subject)[0]["said"]
     assert not said, said
 
 
 @pytest.mark.ascend_cases("distributed", PRODUCT)
-def test_product(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
-    ranks, count = _ascend_ranks
-    ascend_measure("ranks", count)
-    answers = ranks.run(count, products.run, how=case.subject, dtype=case.dtype)
+def test_product(case: Case, _ascend_ranks: Ranks, ascend_measure: Measure) -> None:
+    count, answers = _ascend_ranks.count, _ascend_ranks.run(products.run, how=case.subject, dtype=case.dtype)
     wanted = (products.expected(case.subject, case.dtype, rank, count) for rank in range(count))
     shares = [collectives.worst(each["product"], *of) for each, of in zip(answers, wanted, strict=True)]
     ascend_measure("error_over_allowed", max(shares))
@@ -83,11 +78,9 @@ def test_product(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: M
 
 
 @pytest.mark.ascend_cases("distributed", SPEED)
-def test_speed(case: Case, _ascend_ranks: tuple[Ranks, int], _ascend_device: Device, ascend_measure: Measure) -> None:
-    ranks, count = _ascend_ranks
-    ascend_measure("ranks", count)
+def test_speed(case: Case, _ascend_ranks: Ranks, _ascend_device: Device, ascend_measure: Measure) -> None:
     sizes = speed.HOST_BYTES if shares_the_host(_ascend_device) else speed.HARDWARE_BYTES
-    answers = ranks.run(count, speed.collective, how=case.subject, sizes=sizes)
+    answers = _ascend_ranks.run(speed.collective, how=case.subject, sizes=sizes)
     for name, value in speed.figures_of_collective(case.subject, sizes, [each["seconds"] for each in answers]):
         ascend_measure(name, value)
 

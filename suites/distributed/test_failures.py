@@ -33,12 +33,12 @@ def shard(place: Place, length: int, epoch: int, skip: int = 0) -> dict[str, Any
 
 
 @pytest.mark.ascend_cases("distributed", DATA)
-def test_data(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
-    ranks, count = _ascend_ranks
+def test_data(case: Case, _ascend_ranks: Ranks, ascend_measure: Measure) -> None:
+    count = _ascend_ranks.count
     length = 24 * count + (1 if case.subject == "uneven-length" else 0)
 
     def indices(epoch: int, skip: int = 0) -> list[list[int]]:
-        return [each["indices"].tolist() for each in ranks.run(count, shard, length=length, epoch=epoch, skip=skip)]
+        return [each["indices"].tolist() for each in _ascend_ranks.run(shard, length=length, epoch=epoch, skip=skip)]
 
     first = indices(0)
     ascend_measure("elements", sum(map(len, first)))
@@ -97,10 +97,8 @@ WORDS = {
 
 
 @pytest.mark.ascend_cases("distributed", REFUSAL)
-def test_refusal(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
-    ranks, count = _ascend_ranks
-    answers = [each["said"] for each in ranks.run(count, refused, how=case.subject)]
-    ascend_measure("ranks", count)
+def test_refusal(case: Case, _ascend_ranks: Ranks) -> None:
+    answers = [each["said"] for each in _ascend_ranks.run(refused, how=case.subject)]
     words = WORDS.get(case.subject, WORDS[""])
     for rank, message in enumerate(answers):
         assert message, f"rank {rank} was given a result"
@@ -140,13 +138,12 @@ CODES = {"rank-dies": "EI0002", "rank-hangs": "EI0002", "rank-never-joins": "EI0
 
 
 @pytest.mark.ascend_cases("distributed", FAILURE)
-def test_failure(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure, _ascend_device: Device) -> None:
-    ranks, count = _ascend_ranks
-    began = time.monotonic()
+def test_failure(case: Case, _ascend_ranks: Ranks, ascend_measure: Measure, _ascend_device: Device) -> None:
+    count, began = _ascend_ranks.count, time.monotonic()
     with pytest.raises(RankFailed) as caught:
-        ranks.run(count, failing, how=case.subject, victim=count - 1, limit_s=LIMIT_S[_ascend_device.emulated])
+        _ascend_ranks.run(failing, how=case.subject, victim=count - 1, limit_s=LIMIT_S[_ascend_device.emulated])
     ascend_measure("seconds", time.monotonic() - began)
     assert caught.value.rank == count - 1, f"rank {caught.value.rank} is blamed: {caught.value}"
     code = CODES.get(case.subject, "")
     assert code in caught.value.detail, f"the other ranks do not say {code}: {caught.value.detail}"
-    assert [each["sum"].tolist() for each in ranks.run(count, working)] == [[float(count)] * 3] * count
+    assert [each["sum"].tolist() for each in _ascend_ranks.run(working)] == [[float(count)] * 3] * count

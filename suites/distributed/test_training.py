@@ -24,20 +24,18 @@ from . import STEP, TRAINING, speed, training
 T = torch.Tensor
 #: Computes the results of one process on the CPU, by name, in a dtype.
 Known: TypeAlias = Callable[[torch.dtype], dict[str, T]]
-#: Trains on this many ranks, with a folder for files; returns the results of each, and the expected ones.
-Kind: TypeAlias = Callable[[Ranks, int, Path], tuple[dict[str, T], Known]]
+#: Trains on ranks, with a folder for files; returns the results of each, and the expected ones.
+Kind: TypeAlias = Callable[[Ranks, Path], tuple[dict[str, T], Known]]
 
 
 @pytest.mark.ascend_cases("distributed", TRAINING)
-def test_training(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure, tmp_path: Path) -> None:
-    ranks, count = _ascend_ranks
-    ascend_measure("ranks", count)
-    found, known = KINDS[case.subject](ranks, count, tmp_path)
+def test_training(case: Case, _ascend_ranks: Ranks, ascend_measure: Measure, tmp_path: Path) -> None:
+    found, known = KINDS[case.subject](_ascend_ranks, tmp_path)
     is_rounded = case.subject == "ddp-fp16-hook"
     exact, usual = (_of_each_rank(found, known(dtype)) for dtype in (torch.float64, torch.float32))
     share, where = _worst(found, exact, usual, torch.float16 if is_rounded else torch.float32)
     ascend_measure("error_over_allowed", share)
-    said = f"{case.subject} on {count} ranks is off by {share:.3g} times what one process may be: {where}"
+    said = f"{case.subject} on {_ascend_ranks.count} ranks is off by {share:.3g} times what one process may be: {where}"
     if share > 1:
         with products_in_halves():
             rounded = _of_each_rank(found, known(torch.float32))
@@ -46,11 +44,9 @@ def test_training(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: 
 
 
 @pytest.mark.ascend_cases("distributed", STEP)
-def test_step(case: Case, _ascend_ranks: tuple[Ranks, int], _ascend_device: Device, ascend_measure: Measure) -> None:
-    ranks, count = _ascend_ranks
-    ascend_measure("ranks", count)
+def test_step(case: Case, _ascend_ranks: Ranks, _ascend_device: Device, ascend_measure: Measure) -> None:
     small = shares_the_host(_ascend_device)
-    answers = ranks.run(count, speed.steps, name=case.subject, small=small, limit_s=300.0)
+    answers = _ascend_ranks.run(speed.steps, name=case.subject, small=small, limit_s=300.0)
     batch = (speed.HOST if small else speed.HARDWARE).batch
     for name, value in speed.figures_of_steps([each.values for each in answers], batch):
         ascend_measure(name, value)
@@ -84,7 +80,7 @@ def _of_each_rank(found: Mapping[str, T], known: Mapping[str, T]) -> dict[str, T
 
 
 def _run(function: Callable[..., Any], known: Known, **arguments: Any) -> Kind:
-    return lambda ranks, count, _: (_numbered(ranks.run(count, function, **arguments)), known)
+    return lambda ranks, _: (_numbered(ranks.run(function, **arguments)), known)
 
 
 def _model(function: Callable[..., Any], name: str, **arguments: Any) -> Kind:
@@ -101,8 +97,8 @@ def _gradients(dtype: torch.dtype) -> dict[str, T]:
     return {"loss": loss.detach().double()} | gradients
 
 
-def _experts(ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Known]:
-    answers, exact = ranks.run(count, training.experts), dict[str, T]()
+def _experts(ranks: Ranks, _: Path) -> tuple[dict[str, T], Known]:
+    count, answers, exact = ranks.count, ranks.run(training.experts), dict[str, T]()
     parts = training.inputs("perceptron")[0].double().chunk(count)
     for rank, each in enumerate(answers):
         scale, at = (each["to"] + 2).double().unsqueeze(1), f"rank {rank}:"
@@ -113,22 +109,22 @@ def _experts(ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Known]:
     return found, lambda dtype: {name: x.to(dtype) for name, x in exact.items()}
 
 
-def _redistributed(ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Known]:
+def _redistributed(ranks: Ranks, _: Path) -> tuple[dict[str, T], Known]:
     def wanted(dtype: torch.dtype) -> dict[str, T]:
         y = training.inputs("perceptron")[0].to(dtype)
-        columns = {f"rank {rank}: columns": part for rank, part in enumerate(y.chunk(count, 1))}
+        columns = {f"rank {rank}: columns": part for rank, part in enumerate(y.chunk(ranks.count, 1))}
         known = {"whole": y, "product": y @ y.T, "rows": y @ y.T, "partial": y.sum(0), "is partial": torch.tensor(True)}
         return known | columns
 
-    return _numbered(ranks.run(count, training.redistributed)), wanted
+    return _numbered(ranks.run(training.redistributed)), wanted
 
 
-def _checkpoint(ranks: Ranks, count: int, folder: Path) -> tuple[dict[str, T], Known]:
+def _checkpoint(ranks: Ranks, folder: Path) -> tuple[dict[str, T], Known]:
     path = str(folder / "saved")
-    ranks.run(count, training.checkpoint, path=path)
-    found = _numbered(ranks.run(count, training.checkpoint, path=path, load=True))
-    if count > 2:
-        fewer = _numbered(ranks.run(2, training.checkpoint, path=path, load=True))
+    ranks.run(training.checkpoint, path=path)
+    found = _numbered(ranks.run(training.checkpoint, path=path, load=True))
+    if ranks.count > 2:
+        fewer = _numbered(ranks.run(training.checkpoint, count=2, path=path, load=True))
         found |= {f"two ranks, {name}": x for name, x in fewer.items()}
     exact = _of_each_rank(found, dict(training.make("perceptron").state_dict()))
     for name, x in found.items():

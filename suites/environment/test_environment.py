@@ -26,7 +26,15 @@ def test_device_found(npu_device: torch.device, precision_compare: PrecisionComp
 
 @pytest.mark.ascend_cases("environment", "round-trip")
 def test_tensor_round_trip(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    expected = _values(case)
+    dtype = getattr(torch, case.dtype)
+    # What no other dtype can hold exactly: fractions, or the limits of the integer range.
+    if dtype.is_floating_point:
+        expected = inputs.normal(case.id, (64, 33), dtype=dtype)
+    elif dtype is torch.bool:
+        expected = inputs.normal(case.id, (64, 33)) > 0
+    else:
+        limits = torch.iinfo(dtype)
+        expected = torch.tensor([limits.min, limits.max, 0, 1], dtype=dtype).repeat(16)
     precision_compare(expected.to(npu_device).cpu(), expected)
 
 
@@ -53,14 +61,3 @@ def test_matmul_1000x1000(
         seconds.append(time.perf_counter() - start)
     ascend_measure("latency_median_us", statistics.median(seconds) * 1e6)
     precision_compare(actual, expected, accumulation=1000)
-
-
-def _values(case: Case) -> torch.Tensor:
-    """Return values that no other dtype can hold exactly: fractions, or the limits of the integer range."""
-    dtype = getattr(torch, case.dtype)
-    if dtype.is_floating_point:
-        return inputs.normal(case.id, (64, 33), dtype=dtype)
-    if dtype is torch.bool:
-        return inputs.normal(case.id, (64, 33)) > 0
-    limits = torch.iinfo(dtype)
-    return torch.tensor([limits.min, limits.max, 0, 1], dtype=dtype).repeat(16)

@@ -117,13 +117,7 @@ def _refuse_to_judge(what: str, device: Device) -> None:
 def prepared(form: Form, batch: int, fused: bool, device: torch.device) -> Call:
     layers, samples = drawn(form.pattern, batch)
     model, x = (form.fuse(layers) if fused else layers).to(device), samples.to(device)
-
-    def call() -> Tensor:
-        with torch.no_grad():
-            out: Tensor = model(x)
-        return out
-
-    return call
+    return torch.no_grad()(lambda: model(x))
 
 
 def _in_turn(call: Call, other: Call, device: Device, benchmark: Any) -> tuple[list[float], list[float]]:

@@ -205,10 +205,6 @@ def attend(given: Sequence[Tensor], lengths: list[int], ends: Sequence[int] = ()
     return (operator.out if out else operator)(query, keys, values, **how, scale=query.shape[2] ** -0.5)
 
 
-#: Requests by arrival: the step in which they arrive, the step in which they have ended, and their first token.
-ARRIVALS = ((0, 9, 3), (0, 5, 7), (1, 9, 11), (6, 9, 13))
-
-
 def served(device: torch.device, same: Same, kind: type[Server] = Server) -> None:
     with torch.no_grad():
         server = kind(device)
@@ -216,7 +212,8 @@ def served(device: torch.device, same: Same, kind: type[Server] = Server) -> Non
         cache, running = server.empty_cache(), dict[int, Request]()
         eager = Server(device)
         for number in range(9):
-            for name, (begins, ends, token) in enumerate(ARRIVALS):
+            # Requests by arrival: the step in which they arrive, the step in which they have ended, their first token.
+            for name, (begins, ends, token) in enumerate(((0, 9, 3), (0, 5, 7), (1, 9, 11), (6, 9, 13))):
                 if begins == number:
                     running[name] = Request([2 * name, 2 * name + 1], [token])
                 if ends == number:

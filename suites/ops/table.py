@@ -6,7 +6,7 @@ The target is the operator with its golden, or with its generated calls.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -62,11 +62,10 @@ class Exceptions:
 EXCEPTIONS: Mapping[str, Exceptions] = {
     name: Exceptions(**row) for name, row in beside(__file__, "exceptions.json").items()
 }
-_USUAL = Exceptions()
 
 
 def exceptions(name: str) -> Exceptions:
-    return EXCEPTIONS.get(name, _USUAL)
+    return EXCEPTIONS.get(name) or Exceptions()
 
 
 _REACH = beside(__file__, "kernel_reach.json")
@@ -83,11 +82,6 @@ for _operator in (operator for family in _FAMILIES for operator in family.OPERAT
         raise ValueError(f"two operators have one name: {_operator.name}")
 #: Every recorded operator by name; those also in the catalogue are tested from the catalogue, in its dtypes.
 RECORDED: dict[str, Entry] = load()
-
-
-def _is_written(_: torch.Tensor, pad: Sequence[int], mode: str = "constant", *__: Any) -> bool:
-    """Return whether padding writes every element: circular padding copies what was cropped, which may be nothing."""
-    return mode != "circular" or min(pad, default=0) >= 0
 
 
 def without_holes(*_: Any, dilation: Any = 1, **__: Any) -> bool:
@@ -151,11 +145,6 @@ def _fits(x: torch.Tensor, *kinds: Any, **_: Any) -> bool:
     return not (x.is_floating_point() and is_whole) or bool(fits(x, wanted).all())
 
 
-def _writes_once(_: torch.Tensor, dim: int, index: torch.Tensor, *__: Any, **___: Any) -> bool:
-    """Return whether no two elements are written to the same place, where either may remain."""
-    return not index.dim() or bool((index.sort(dim).values.diff(dim=dim) != 0).all())
-
-
 def _has_no_overlap(x: torch.Tensor, _: torch.Tensor, size: Any, stride: Any, storage_offset: int = 0) -> bool:
     """Return whether no two elements of a view share a place in memory, where either may remain."""
     places = torch.arange(2 * x.numel()).as_strided(size, stride, storage_offset).reshape(-1).sort().values
@@ -197,7 +186,8 @@ _LEGAL: Mapping[str, Callable[..., bool]] = {
     **{f"adaptive_{kind}_pool{n}d": _is_quick for kind in ("avg", "max") for n in (1, 2, 3)},
     "instance_norm": lambda images, *_, **__: _varies(images.flatten(2).flatten(0, 1)),
     "batch_norm": lambda images, *_, **__: _varies(images.transpose(0, 1).flatten(1)),
-    "pad": _is_written,
+    # Every element must be written: circular padding copies what was cropped, which may be nothing.
+    "pad": lambda _, pad, mode="constant", *__: mode != "circular" or min(pad, default=0) >= 0,
     # There must be more than one row: the correlation of a row with itself is one, and its gradient is rounding error.
     "corrcoef": lambda x: x.dim() > 1 and len(x) != 1,
     # The order of results must be known: unsorted, torch 2.1 puts NaN anywhere.
@@ -221,7 +211,10 @@ _LEGAL: Mapping[str, Callable[..., bool]] = {
     **dict.fromkeys(("polygamma", "special.polygamma"), _is_quick_from_zero),
     "histc": _is_between_borders,
     "to": _fits,
-    "scatter": _writes_once,
+    # No two elements may be written to the same place, where either may remain.
+    "scatter": lambda _, dim, index, *__, **___: (
+        not index.dim() or bool((index.sort(dim).values.diff(dim=dim) != 0).all())
+    ),
     "as_strided_scatter": _has_no_overlap,
 }
 

@@ -115,9 +115,8 @@ def _options(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
 def _together(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
     """Run all optimizers and list functions on a few parameters, for a single comparison."""
     few = SHAPES[2:6] * 5  # so many that some devices need a second call
-    found = dict[str, T]()
-    for name in OPTIMIZERS:
-        found |= {f"{name}: {key}": x for key, x in _trained(name, device, dtype, shapes=few).items()}
+    trained = {name: _trained(name, device, dtype, shapes=few) for name in OPTIMIZERS}
+    found = {f"{name}: {key}": x for name, made in trained.items() for key, x in made.items()}
     for name in _TABLE["lists at smoke"]:
         a, b = ([x.detach() for x in _parameters(key, device, dtype, few)] for key in ("lists/a", "lists/b"))
         found[name] = joined(LISTS[name](a, _of_both_signs(b)))

@@ -39,7 +39,6 @@ Recurrent = partial(Of, nn.Module.__call__)
 
 
 _LABELS = torch.tensor([[1, 1, 3], [3, 3, 0], [4, 0, 0], [0, 0, 0]])  # the second barely fits in three steps
-_MASK = torch.ones(9, 9).triu(1).bool()
 _LATE = torch.arange(9) > torch.tensor([[5], [8], [0]])
 
 
@@ -49,7 +48,7 @@ def _masked(inner: nn.Module, x: T) -> T:
     mask = (_x(3, 2, 9, 9) > 0).to(x.device) | torch.eye(9, dtype=torch.bool, device=x.device)
     attend = nn.functional.scaled_dot_product_attention
     few = attend(heads[:, :, :5], heads, heads, attn_mask=mask[:, :, :5])  # fewer queries than keys
-    added = attend(heads, heads, heads, attn_mask=_MASK.to(heads))
+    added = attend(heads, heads, heads, attn_mask=torch.ones(9, 9).triu(1).to(heads))
     return torch.cat([attend(heads, heads, heads, attn_mask=mask), few, added], 2)
 
 

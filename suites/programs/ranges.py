@@ -49,12 +49,6 @@ def _backward(call: Callable[[T], T], x: T) -> tuple[T, T]:
     return result, torch.autograd.grad(result, leaf, torch.ones_like(result))[0]
 
 
-def _losses(given: Given) -> tuple[T, ...]:
-    x = given(3, 32000, std=4)
-    target = torch.tensor([0, 31999, 20000], device=x.device)
-    return _backward(lambda y: F.cross_entropy(y, target, reduction="none"), x)
-
-
 def _of_weights(given: Given) -> Iterator[T]:
     """Yield gradients of weights, which are sums over 4,099 rows or 33 images."""
     many: tuple[tuple[Callable[..., T], tuple[tuple[int, ...], ...]], ...] = (
@@ -220,7 +214,8 @@ RANGES: Mapping[str, Row] = {
     "softmax-large": _over(lambda g: (g(5, 129, mean=30000, std=50).softmax(-1), g(5, 129, mean=-30000,
         std=50).log_softmax(-1)), terms=129),
     "log_softmax-65537": _over(lambda g: g(2, 65537, std=3).log_softmax(-1), terms=65537),
-    "cross_entropy-32000": _over(_losses, terms=32000, level=STANDARD),
+    "cross_entropy-32000": _over(lambda g: _backward(lambda x: F.cross_entropy(x, torch.tensor([0, 31999, 20000],
+        device=x.device), reduction="none"), g(3, 32000, std=4)), terms=32000, level=STANDARD),
     "logsumexp": _over(lambda g: (g(5, 2049, mean=5000, std=30).logsumexp(-1), g(5, 2049, mean=-5000).logsumexp(-1),
         torch.logaddexp(g(999, std=99), g(999, mean=9, std=99))), terms=2049),
     "sum-200000": _over(lambda g: (g(200003, low=0).sum(), g(200003, mean=0.1).mean(), g(3, 200003).sum(-1)),

@@ -125,10 +125,12 @@ def _answers(child: int, reads: int, job: Mapping[str, Any]) -> dict[str, str]:
 class _Here:
     """Ranks for a check that rank 0 makes alone, in this process."""
 
-    def run(self, count: int, function: Callable[..., Any], **arguments: Any) -> list[Any]:
+    count = 2
+
+    def run(self, function: Callable[..., Any], **arguments: Any) -> list[Any]:
         import torch
 
-        return [function(Place(0, count, torch.device("npu", 0), Path()), **arguments)]
+        return [function(Place(0, self.count, torch.device("npu", 0), Path()), **arguments)]
 
 
 def said(case: Case, level: str) -> str:
@@ -143,7 +145,7 @@ def said(case: Case, level: str) -> str:
         "npu_device": device.torch_device(),
         "precision_compare": PrecisionCompare(note=lambda _: None, device=str(device.torch_device())),
         "ascend_measure": lambda *_: None,
-        "_ascend_ranks": (_Here(), 2),
+        "_ascend_ranks": _Here(),
         "_ascend_device": device,
         "_ascend_reproduce": lambda *_, **__: None,
         "_ascend_sweep_seed": SWEEP_SEED,

@@ -31,7 +31,7 @@ from suites.distributed import collectives, products, test_failures, training
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    made = Ranks("cpu", within=tmp_path_factory.mktemp("ranks"))
+    made = Ranks("cpu", 2, within=tmp_path_factory.mktemp("ranks"))
     made.prepare()
     yield made
     torch.set_num_threads(threads)
@@ -40,7 +40,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 
 @pytest.mark.parametrize("how", ["all_gather_into_tensor", "all_to_all_single.async", "scatter.subgroups"])
 def test_ranks_answer_by_number(ranks: Ranks, how: str) -> None:
-    answers = ranks.run(3, collectives.run, how=how, dtype="int32")
+    answers = ranks.run(collectives.run, count=3, how=how, dtype="int32")
     for rank, each in enumerate(answers):
         for name, found in each.tensors.items():
             group, _, size = name.partition(", ")
@@ -59,8 +59,8 @@ def test_a_sum_of_integers_that_float64_cannot_hold_is_checked_to_the_last_bit()
 @pytest.mark.parametrize("how", ["rank-dies", "rank-raises"])
 def test_a_rank_that_fails_is_named_and_the_next_call_works(ranks: Ranks, how: str) -> None:
     with pytest.raises(RankFailed, match="rank 1 of 2"):
-        ranks.run(2, test_failures.failing, how=how, victim=1, limit_s=30.0)
-    assert [each["sum"].tolist() for each in ranks.run(2, test_failures.working)] == [[2.0] * 3] * 2
+        ranks.run(test_failures.failing, how=how, victim=1, limit_s=30.0)
+    assert [each["sum"].tolist() for each in ranks.run(test_failures.working)] == [[2.0] * 3] * 2
 
 
 def seen(place: Place) -> dict[str, Any]:
@@ -71,9 +71,9 @@ def seen(place: Place) -> dict[str, Any]:
 def test_a_new_host_sees_the_cards_that_there_were_before_the_worker_took_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Ranks("cpu", within=tmp_path)
+    made = Ranks("cpu", 2, within=tmp_path)
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1")
-    assert [each["cards"] for each in made.run(2, seen)] == ["all", "all"]
+    assert [each["cards"] for each in made.run(seen)] == ["all", "all"]
     made.close()
 
 
@@ -87,10 +87,10 @@ def stopping(place: Place) -> dict[str, Any]:
 
 
 def test_of_ranks_that_are_silent_the_stopped_one_is_named(ranks: Ranks) -> None:
-    ranks.run(2, test_failures.working, limit_s=5.0)  # ranks that are new have more time
+    ranks.run(test_failures.working, limit_s=5.0)  # ranks that are new have more time
     with pytest.raises(RankFailed, match="rank 1 of 2"):
-        ranks.run(2, stopping, limit_s=5.0)
-    assert [each["sum"].tolist() for each in ranks.run(2, test_failures.working)] == [[2.0] * 3] * 2
+        ranks.run(stopping, limit_s=5.0)
+    assert [each["sum"].tolist() for each in ranks.run(test_failures.working)] == [[2.0] * 3] * 2
 
 
 def sleeping(place: Place, seconds: float) -> dict[str, Any]:
@@ -103,12 +103,12 @@ def test_a_rank_that_waits_for_a_cpu_is_not_late_and_one_that_hangs_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "cpu_waits", lambda _: {"a rank's": 0.8 * time.monotonic()})
-    made = Ranks("cpu", within=tmp_path)
+    made = Ranks("cpu", 2, within=tmp_path)
     made.prepare()
-    made.run(2, sleeping, seconds=0.0, limit_s=1.0)
-    made.run(2, sleeping, seconds=2.5, limit_s=1.0)
+    made.run(sleeping, seconds=0.0, limit_s=1.0)
+    made.run(sleeping, seconds=2.5, limit_s=1.0)
     with pytest.raises(RankFailed, match="rank 1 of 2: gave no answer within 1 s"):
-        made.run(2, sleeping, seconds=300.0, limit_s=1.0)
+        made.run(sleeping, seconds=300.0, limit_s=1.0)
     made.close()
 
 

@@ -17,7 +17,6 @@ import torch
 from pytest_ascend.emulator.chip.functions import Call, nudge
 
 T = torch.Tensor
-Dims = Callable[[Call], list[int]]
 
 _STRIDES = (3, 5, 7, 8, 11, 16, 24, 64)
 
@@ -47,7 +46,7 @@ class Order:
     """Which arguments to reorder, along which dimensions, and which results to restore."""
 
     inputs: str
-    dims: Dims
+    dims: Callable[[Call], list[int]]
     back: tuple[int, ...] = ()
     nudged: bool = False
 

@@ -26,8 +26,6 @@ from .routing import choices
 T = torch.Tensor
 
 _SCALE, _KV_HEADS = 0.25, 2
-#: Keys of a page. CANN takes multiples of 16 in a decoding step; how it splits the work depends on their number.
-_PAGES = (128, 64, 32, 16)
 
 
 def _heads_turned(x: T) -> T:
@@ -70,7 +68,7 @@ def _decoding(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequenc
 
 def _in_pages(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequence[int]) -> tuple[T, ...]:
     found = []
-    for size in _PAGES:
+    for size in (128, 64, 32, 16):  # keys of a page, in a decoding step multiples of 16: CANN splits the work by them
         parts = torch.arange(key.shape[1] // size, device=table.device, dtype=table.dtype)
         tables = (table[..., None] * len(parts) + parts).flatten(1)
         caches = [each.reshape(-1, size, each.shape[-1]) for each in (key, value)]

@@ -23,8 +23,6 @@ T = torch.Tensor
 #: Keys in the longest sequence.
 TERMS = 768
 _INF = float("inf")
-#: ACL's number of the format NZ.
-_NZ = 29
 
 
 # --- attention over paged caches ---
@@ -173,10 +171,6 @@ def slots_inputs(make: InputFactory) -> Iterator[Sample]:
     slots = slots.clone()
     slots[[2, 5]] = -1
     yield call(*rows, *caches, slots, name="rows of padding")
-
-
-def _gathered(key_cache: T, value_cache: T, tables: T, lengths: T) -> tuple[T, ...]:
-    return tuple(torch.cat([*map(partial(_read, x), tables, lengths.tolist())]) for x in (key_cache, value_cache))
 
 
 def _call_gathered(apply: Any, key_cache: T, value_cache: T, tables: T, lengths: T) -> Any:
@@ -350,13 +344,6 @@ def _grouped_w8a8(x: T, weight: T, scale: T, rows: T, ends: T) -> T:
     return torch.einsum("rk,rkn->rn", x.double(), weight.double()[owner]) * scale[owner] * rows[:, None]
 
 
-def _call_grouped_w8a8(apply: Any, x: T, weight: T, scale: T, rows: T, ends: T) -> Any:
-    return apply(
-        [x], [weight], scale=[scale], per_token_scale=[rows], group_list=ends, split_item=3, group_type=0,
-        group_list_type=0, output_dtype=torch.bfloat16,
-    )[0]  # fmt: skip
-
-
 def _grouped_inputs(
     scales: torch.dtype, columns: int, high: float, ends: Sequence[int], make: InputFactory
 ) -> Iterator[Sample]:
@@ -402,7 +389,7 @@ def _call_grouped_gate(apply: Any, x: T, weight: T, scale: T, rows: T, ends: T) 
     """Multiply by weights in the format NZ, the only one that CANN takes here."""
     config, cast = npu.Npu().module.config, npu.operator("npu_format_cast")
     with for_now(partial(setattr, config, "allow_internal_format"), True, False):  # as a run sets it
-        return apply(x, cast(weight, _NZ), ends, scale, rows)[:2]
+        return apply(x, cast(weight, 29), ends, scale, rows)[:2]  # ACL's number of NZ
 
 
 def _kronecker(x: T, p1: T, p2: T) -> tuple[T, T]:
@@ -455,7 +442,9 @@ OPERATORS = in_family(
     "serving",
     _halves("npu_fused_infer_attention_score", paged, _paged_inputs, part="paged", through=call_paged, terms=TERMS),
     _int8("npu_grouped_matmul", _grouped_w8a8, partial(_grouped_inputs, torch.bfloat16, 32, 0.01, (4, 4, 9, 11)),
-          part="quantized", through=_call_grouped_w8a8, outputs=("bfloat16",)),
+          part="quantized", through=lambda apply, x, weight, scale, rows, ends: apply(
+              [x], [weight], scale=[scale], per_token_scale=[rows], group_list=ends, split_item=3, group_type=0,
+              group_list_type=0, output_dtype=torch.bfloat16)[0], outputs=("bfloat16",)),
     _halves("npu_fused_infer_attention_score_v2", paged, _paged_inputs, through=_call_paged_v2, terms=TERMS),
     _halves("_npu_paged_attention", lambda query, key, value, table, lengths, scale: paged(
         query, key, value, table, lengths.tolist(), scale, key.shape[2], ends=range(1, len(query) + 1)),
@@ -465,7 +454,8 @@ OPERATORS = in_family(
         through=_call_boost_flash, terms=TERMS),
     _moved("_npu_reshape_and_cache", written, slots_inputs, through=on_copies(2, 3)),
     _moved("npu_scatter_pa_kv_cache", written, slots_inputs, through=on_copies(2, 3, cache_mode="Norm")),
-    _moved("npu_gather_pa_kv_cache", _gathered, lambda d: [call(
+    _moved("npu_gather_pa_kv_cache", lambda keys, values, tables, lengths: tuple(
+        torch.cat([*map(partial(_read, x), tables, lengths.tolist())]) for x in (keys, values)), lambda d: [call(
         d.normal(8, 8, 2, 16), d.normal(8, 8, 2, 16), new_table(d, 2, 4), torch.tensor([9, 32], dtype=torch.int32))],
         through=_call_gathered),
     _halves("npu_attention_update", _merged, lambda d: [call(

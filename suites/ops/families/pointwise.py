@@ -32,7 +32,6 @@ _far = binary(-99, 99, whole=_WIDE)
 _shifts = binary(-60, 60, second=(0, 3), special=(), scalars=(2,), partners=())
 #: The gradient by the second operand contains an integer quotient, which correct rounding may miss by one.
 _divided = binary(-90, 90, second=(1, 9), special=(), second_grad=False, scalars=(2.5, 4))
-_divisors = (0.5, 6.0)
 _no_bool = binary(whole=_WIDE, scalars=_SCALARS, arguments=({"alpha": 2},), partners=PARTNERS[:-1])
 _pair = uniform(257, low=0, high=4), uniform(257, low=0, high=4)
 _reversed = together(
@@ -74,7 +73,7 @@ _ARITHMETIC = in_family(
     _ieee("sub", torch.sub, _no_bool, _NUMBERS),
     _exact("rsub", torch.rsub, _reversed, _NUMBERS, out=False, in_place=False),
     _ieee("mul", torch.mul, binary(whole=_WIDE, scalars=_SCALARS), ALL),
-    _function("div", torch.div, binary(second=_divisors, scalars=_SCALARS), ALL, signed_zero=True),
+    _function("div", torch.div, binary(second=(0.5, 6.0), scalars=_SCALARS), ALL, signed_zero=True),
     _step("div.rounding_mode", torch.div, binary(-90, 90, second=(1, 9), special=(), arguments=_modes)),
     _step("floor_divide", torch.floor_divide, _quotients, out=True, in_place=True),
     *(_exact(name, getattr(torch, name), _divided, _NUMBERS, nonfinite=False) for name in ("remainder", "fmod")),
