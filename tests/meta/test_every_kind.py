@@ -22,7 +22,6 @@ CASES: Mapping[str, str] = {
     "random/battery": "unit/suites/test_random_statistics.py::test_a_battery_sees_what_a_distribution_does_not_show",
     "random/backward": "meta/test_planted_faults_beyond.py::test_each_fault_is_caught_where_it_is",
     "random/distribution": "meta/test_planted_faults_beyond.py::test_each_fault_is_caught_where_it_is",
-    "random/gradient": "meta/test_planted_faults_beyond.py::test_each_fault_is_caught_where_it_is",
     "random/seed": "meta/test_planted_faults_beyond.py::test_each_fault_is_caught_where_it_is",
     "random/state": "meta/test_suites_on_the_cpu.py::test_a_generator_that_forgets_its_state_is_seen",
     "stability/*": "meta/test_planted_faults_beyond.py::test_each_fault_is_caught_where_it_is",
