@@ -287,7 +287,7 @@ class Operator:
         return found
 
 
-@functools.lru_cache(maxsize=16)  # all that a run made would slow each garbage collection
+@functools.cache
 def _samples(operator: Operator, dtype: str) -> tuple[Sample, ...]:
     make, seen = InputFactory(f"operators/{operator.name}", getattr(torch, dtype)), Counter[str]()
     found = []
@@ -320,7 +320,7 @@ def _described(sample: Sample, make: InputFactory) -> Sample:
     return sample.with_sources(described)
 
 
-@functools.lru_cache(maxsize=16)
+@functools.cache
 def chosen(operator: Operator, property_: str, dtype: str) -> tuple[Sample, ...]:
     """Return the samples of a property."""
     return PROPERTIES[property_](operator, dtype)
