@@ -23,10 +23,11 @@ def unusable(survey: Survey) -> Iterator[Observation]:
     """Find unusable files among those that earlier checks have read: unreadable, or without content."""
     tree, root = survey.machine.tree, survey.driver_folder.removesuffix("/driver")
     paths = [f"{root}/driver/version.info", f"{root}/firmware/version.info"]
-    paths += [f"{survey.home.path}/version.cfg"] if survey.home else []
-    for arch in ("aarch64", "x86_64") if survey.home else ():
-        folder = f"{survey.home.path if survey.home else ''}/{arch}-linux"
-        paths += [f"{folder}/{name}" for name in tree.names(folder) if re.fullmatch(r"ascend_\w+_install\.info", name)]
+    if survey.home:
+        paths.append(f"{survey.home.path}/version.cfg")
+        for arch in ("aarch64", "x86_64"):
+            folder = f"{survey.home.path}/{arch}-linux"
+            paths += [f"{folder}/{x}" for x in tree.names(folder) if re.fullmatch(r"ascend_\w+_install\.info", x)]
     with_versions = [path for path in paths if tree.read(path).exists]  # read now: the problems of these count, too
     for path, problem in sorted(tree.problems.items()):
         said = f"is {problem}" if problem in _RULES else f"cannot be read: {problem}"

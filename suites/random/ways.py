@@ -157,8 +157,7 @@ def seeds(device: torch.device) -> Iterator[str]:
     backend.manual_seed(5)
     if not torch.equal(torch.stack([numbers(generator=own), numbers()]), torch.stack([first, second])):
         yield "the default generator that is passed draws another sequence"
-    for name in (name for name, seed in told.items() if seed != 5):
-        yield f"{name} initial_seed() is not the seed"
+    yield from (f"{name} initial_seed() is not the seed" for name, seed in told.items() if seed != 5)
     of_cpu = torch.get_rng_state()
     backend.manual_seed(6)
     if not torch.equal(torch.get_rng_state(), of_cpu):
